@@ -1,0 +1,104 @@
+# Every target sets up what it needs. `make PYTHON=python3.12 test` takes another Python for a new
+# environment; `make VENV=/elsewhere test` another place.
+
+PYTHON ?= python3
+VENV ?= .venv
+BIN := $(VENV)/bin
+PY := $(BIN)/python
+
+# The main job on the CPU: a built-in model with random weights, so nothing is downloaded.
+DEMO_MODEL ?= distilgpt2
+DEMO_ARGS ?= --engine hf --device cpu --budgets 16:128:16 --processes 2 --repeats 2 --seed 1
+DEMO_OUT ?= runs/demo
+
+# Scripts that `make bench` runs, one after the other.
+BENCHES ?= benchmarks/overhead.py
+
+PYTEST_ARGS ?=
+
+STAMPS := $(VENV)/.stamp-venv $(VENV)/.stamp-demo $(VENV)/.stamp-dev
+INSTALL := $(PY) -m pip install --disable-pip-version-check --quiet -c constraints.txt
+
+.PHONY: help demo test check fmt bench docs clean
+.DELETE_ON_ERROR:
+
+help:
+	@echo 'make demo   scan a small model on the CPU and write a report (a few minutes)'
+	@echo 'make test   run the tests'
+	@echo 'make check  lint, format, types, import layers, commands in the documentation'
+	@echo 'make fmt    format the code and mend what ruff can mend'
+	@echo 'make bench  run the benchmarks'
+	@echo 'make docs   check the commands and links in the documentation'
+	@echo 'make clean  remove caches and builds; keeps $(VENV) and runs'
+
+# --- environment ----------------------------------------------------------------------------------
+
+# A stamp says that an installation ended well. It counts only while the environment still starts,
+# holds this checkout and finds what the stamp promises: a deleted Python, a copied or moved folder
+# and an emptied one void it.
+PROMISED := $(if $(wildcard $(VENV)/.stamp-demo),torch transformers altair vl_convert) \
+  $(if $(wildcard $(VENV)/.stamp-dev),pytest hypothesis ruff mypy importlinter)
+SOUND := import os, sys, pip, regimescope as r; \
+  from importlib.util import find_spec; \
+  src = os.path.realpath("src") + os.sep; \
+  sys.exit(not (os.path.realpath(r.__file__).startswith(src) and all(map(find_spec, sys.argv[1:]))))
+
+ifneq ($(wildcard $(STAMPS)),)
+ifneq ($(shell $(PY) -c '$(SOUND)' $(PROMISED) 2>/dev/null && echo sound),sound)
+$(shell rm -f $(STAMPS))
+endif
+endif
+
+$(VENV)/.stamp-venv:
+	@$(PY) -c 'import pip' 2>/dev/null || $(PYTHON) -m venv --clear $(VENV)
+	@touch $@
+
+# The stamps go before pip starts, so an installation that stops half-way leaves none.
+$(VENV)/.stamp-demo: pyproject.toml constraints.txt | $(VENV)/.stamp-venv
+	@echo 'Installing regimescope with the extras hf and report into $(VENV) ...'
+	@rm -f $(VENV)/.stamp-demo $(VENV)/.stamp-dev
+	@$(INSTALL) -e '.[hf,report]'
+	@touch $@
+
+# Contains the demo's extras, hence its stamp as well.
+$(VENV)/.stamp-dev: pyproject.toml constraints.txt | $(VENV)/.stamp-venv
+	@echo 'Installing regimescope with the extras hf, report and dev into $(VENV) ...'
+	@rm -f $(VENV)/.stamp-demo $(VENV)/.stamp-dev
+	@$(INSTALL) -e '.[hf,report,dev]'
+	@touch $(VENV)/.stamp-demo $@
+
+# --- what people run ------------------------------------------------------------------------------
+
+demo: $(VENV)/.stamp-demo
+	@set -e; \
+	stem="$(DEMO_OUT)-$$(date +%Y%m%d-%H%M%S)"; out="$$stem"; n=2; \
+	while [ -e "$$out" ]; do out="$$stem-$$n"; n=$$((n + 1)); done; \
+	mkdir -p "$$(dirname "$$out")"; \
+	echo "$(BIN)/regimescope scan $(DEMO_MODEL) $(DEMO_ARGS) --out $$out"; \
+	$(BIN)/regimescope scan $(DEMO_MODEL) $(DEMO_ARGS) --out "$$out"; \
+	echo; echo "Report: $$out/report.html"
+
+test: $(VENV)/.stamp-dev
+	$(PY) -m pytest $(PYTEST_ARGS)
+
+check: $(VENV)/.stamp-dev
+	$(PY) -m ruff check .
+	$(PY) -m ruff format --check .
+	$(PY) -m mypy
+	$(BIN)/lint-imports
+	$(PY) scripts/check_docs.py
+
+fmt: $(VENV)/.stamp-dev
+	$(PY) -m ruff format .
+	$(PY) -m ruff check --fix .
+
+bench: $(VENV)/.stamp-dev
+	@set -e; for script in $(BENCHES); do echo "$$script"; $(PY) "$$script"; done
+
+docs: $(VENV)/.stamp-dev
+	$(PY) scripts/check_docs.py
+
+# Measurements are never removed, nor the environment, which mends itself.
+clean:
+	rm -rf build dist .hypothesis .import_linter_cache .mypy_cache .pytest_cache .ruff_cache
+	find src tests scripts benchmarks -name __pycache__ -type d -prune -exec rm -rf {} + 2>/dev/null || true

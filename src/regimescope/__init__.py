@@ -1,0 +1,59 @@
+"""regimescope: find, prove and explain execution regimes in LLM decoding.
+
+The public names are resolved when they are first used, so that importing the package loads
+neither an engine nor a numerical library.
+"""
+
+from __future__ import annotations
+
+import importlib
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from regimescope.api import analyze, load_run, resume, scan
+    from regimescope.records import Run, Trial
+    from regimescope.results import Conclusion, Grade, Regime, Verdict
+    from regimescope.spec import ScanSpec
+
+__version__ = "0.1.0"
+
+_HOMES = {
+    "analyze": "regimescope.api",
+    "load_run": "regimescope.api",
+    "resume": "regimescope.api",
+    "scan": "regimescope.api",
+    "Run": "regimescope.records",
+    "Trial": "regimescope.records",
+    "Conclusion": "regimescope.results",
+    "Grade": "regimescope.results",
+    "Regime": "regimescope.results",
+    "Verdict": "regimescope.results",
+    "ScanSpec": "regimescope.spec",
+}
+
+__all__ = [
+    "Conclusion",
+    "Grade",
+    "Regime",
+    "Run",
+    "ScanSpec",
+    "Trial",
+    "Verdict",
+    "__version__",
+    "analyze",
+    "load_run",
+    "resume",
+    "scan",
+]
+
+
+def __getattr__(name: str) -> Any:
+    """Import the home of a public name when it is first asked for."""
+    if name not in _HOMES:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    return getattr(importlib.import_module(_HOMES[name]), name)
+
+
+def __dir__() -> list[str]:
+    """List the public names."""
+    return __all__

@@ -1,0 +1,82 @@
+"""Step time by context length, from the gaps of long generations. Layer: ``analysis``.
+
+Source: method, section 10.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+
+from regimescope.analysis.reading import Levels
+from regimescope.analysis.sweep import FloatArray
+from regimescope.errors import InputError
+from regimescope.reasons import Reason
+from regimescope.records import Trial
+from regimescope.stats.estimate import summarize_repeats
+
+# The first steps after prefill differ in nature, and medians of eight steps shed single slow ones.
+DROPPED_STEPS = 8
+BLOCK_STEPS = 8
+# Three blocks are the least that has a middle (method, section 15).
+LEAST_STEPS = 24
+
+
+def position_levels(trials: Sequence[Trial]) -> Levels:
+    """Return the typical step time of each block of context lengths, over all trials.
+
+    The value of a block is the context length at its first step.
+
+    Args:
+        trials: Generations with their gaps; of one prompt length.
+
+    Raises:
+        InputError: No trial has gaps, or the traces are too short.
+    """
+    traces = [(trial, trial.itl_s) for trial in trials if trial.itl_s]
+    if not traces:
+        raise InputError(
+            Reason.NO_TRACES,
+            "No trial has per-token times, so nothing can be said about context lengths.",
+            remedy="Measure with an engine that yields single tokens.",
+        )
+    if max(len(itl_s) for _, itl_s in traces) < DROPPED_STEPS + LEAST_STEPS:
+        raise InputError(
+            Reason.SHORT_TRACE,
+            f"The longest generation has fewer than {DROPPED_STEPS + LEAST_STEPS} steps.",
+            remedy="Measure a larger budget.",
+        )
+    starts, log_itl = [], []
+    for trial, itl_s in traces:
+        blocks = block_medians(np.log(np.asarray(itl_s)))
+        # Gap j ends at the token that is read with depth + prompt + j + 1 positions held.
+        first = (trial.cell.depth or 0) + (trial.cell.prompt_tokens or 0) + DROPPED_STEPS + 1
+        starts.append(first + BLOCK_STEPS * np.arange(blocks.size))
+        log_itl.append(blocks)
+    x, y = np.concatenate(starts), np.concatenate(log_itl)
+    summary = summarize_repeats(x.astype(float), y)
+    order = np.argsort(x, kind="stable")
+    edges = np.flatnonzero(np.diff(x[order])) + 1
+    by_value = np.split(np.exp(y[order]), edges)
+    return Levels(
+        values=summary.steps.astype(np.int64),
+        summary=summary,
+        latency_s=np.array([[np.median(s), s.min(), s.max()] for s in by_value]),
+        phase="decode",
+    )
+
+
+def block_medians(log_itl: FloatArray) -> FloatArray:
+    """Return medians over blocks of eight steps, the first eight steps dropped.
+
+    Args:
+        log_itl: Log of the gaps of one generation, shape (steps,).
+
+    Returns:
+        One median per complete block, shape ((steps - 8) // 8,).
+    """
+    kept = log_itl[DROPPED_STEPS:]
+    blocks = kept.size // BLOCK_STEPS
+    medians: FloatArray = np.median(kept[: blocks * BLOCK_STEPS].reshape(blocks, -1), axis=1)
+    return medians

@@ -1,0 +1,1 @@
+"""Engines: ways to decode, behind one seam. Looking a name up imports one module."""

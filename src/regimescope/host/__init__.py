@@ -1,0 +1,1 @@
+"""The machine: facts that hold for a run."""

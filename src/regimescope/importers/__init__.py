@@ -1,0 +1,1 @@
+"""Readers of measurements made elsewhere; every one returns ordinary records."""

@@ -1,0 +1,1 @@
+"""Measuring: the child that measures, the parent that guards it, and one timed generation."""

@@ -1,0 +1,263 @@
+"""The parent's side of measuring: start a child, ask, wait, end it. Layer: ``measure``.
+
+One seam with two implementations under the same contract: ``ChildProcess`` for everything that
+takes real time, ``InlineProcess`` for engines with a virtual clock.
+"""
+
+from __future__ import annotations
+
+import os
+import queue
+import signal
+import subprocess
+import sys
+import threading
+from collections import deque
+from typing import IO, Protocol
+
+from regimescope import errors
+from regimescope.engines.base import EngineRequest
+from regimescope.errors import MeasurementError, UserError, WorkerError, WorkerTimeout
+from regimescope.measure import messages
+from regimescope.measure.messages import MAX_LINE_BYTES, Inspect, Measure, Open, Quit
+from regimescope.measure.worker import Worker
+from regimescope.records import ModelFacts, PlannedTrial, Trial
+from regimescope.units import seconds
+
+# Loading weights from a slow disk or compiling kernels can take minutes; more is a hang.
+OPEN_TIMEOUT_S = 1800.0
+# A child that was asked to end and has nothing to measure ends within a second or not at all.
+QUIT_TIMEOUT_S = 10.0
+# The last lines of a dead child's standard error are what a user needs to see.
+ERROR_LINES = 20
+
+
+class MeasuredProcess(Protocol):
+    """A process run as its parent sees it."""
+
+    def ask(self, request: messages.Request, timeout_s: float) -> messages.Reply:
+        """Send a request and wait for the answer.
+
+        Raises:
+            WorkerTimeout: No answer in time; the process has been ended.
+            WorkerError: The process died or answered with something else than a message.
+        """
+        ...
+
+    def quit(self) -> None:
+        """Let the process release its model and end by itself; end it if it does not."""
+        ...
+
+    def end(self) -> None:
+        """Make sure that the process is gone; safe to call twice."""
+        ...
+
+
+class ChildProcess:
+    """A fresh Python process that measures; waited for to its end."""
+
+    def __init__(self) -> None:
+        """Start the process in a session of its own, out of reach of the terminal's Ctrl-C."""
+        self._process = subprocess.Popen(
+            [sys.executable, "-m", "regimescope.measure.worker"],
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            start_new_session=True,
+        )
+        self._lines: queue.SimpleQueue[bytes] = queue.SimpleQueue()
+        self._errors: deque[str] = deque(maxlen=ERROR_LINES)
+        self._readers = [
+            threading.Thread(target=self._read_replies, daemon=True),
+            threading.Thread(target=self._read_errors, daemon=True),
+        ]
+        for reader in self._readers:
+            reader.start()
+
+    def ask(self, request: messages.Request, timeout_s: float) -> messages.Reply:
+        """Send a request and wait for the answer; see ``MeasuredProcess.ask``."""
+        try:
+            _pipe(self._process.stdin).write(messages.encode(request))
+            _pipe(self._process.stdin).flush()
+            line = self._lines.get(timeout=timeout_s)
+        except queue.Empty:
+            self.end()
+            raise WorkerTimeout(f"no answer within {seconds(timeout_s)}") from None
+        except OSError:
+            line = b""  # the child closed its input: it is dead, and the same words explain it
+        if not line:
+            self.end()
+            raise WorkerError(self._epitaph())
+        try:
+            return messages.decode_reply(line)
+        except WorkerError:
+            self.end()
+            raise
+
+    def end(self) -> None:
+        """End the process and everything it started, and wait until it is gone."""
+        if self._process.poll() is None:
+            _kill_group(self._process.pid)
+        self._process.wait()
+        for reader in self._readers:
+            reader.join(timeout=QUIT_TIMEOUT_S)
+        for pipe in (self._process.stdin, self._process.stdout, self._process.stderr):
+            try:
+                _pipe(pipe).close()
+            except BrokenPipeError:
+                continue  # unsent input of a dead process
+
+    def quit(self) -> None:
+        """Let the process release its model and end by itself; end it if it does not."""
+        try:
+            if self._process.poll() is None:
+                self.ask(Quit(), QUIT_TIMEOUT_S)
+                self._process.wait(timeout=QUIT_TIMEOUT_S)
+        except (WorkerError, subprocess.TimeoutExpired):
+            pass  # it had nothing left to measure, so that how it ends changes no result
+        finally:
+            self.end()
+
+    def _read_replies(self) -> None:
+        """Hand on each line of the child, and an empty one when it is gone."""
+        pipe = _pipe(self._process.stdout)
+        while line := pipe.readline(MAX_LINE_BYTES):
+            self._lines.put(line)
+        self._lines.put(b"")
+
+    def _read_errors(self) -> None:
+        """Keep the last lines of the child's standard error."""
+        for line in _pipe(self._process.stderr):
+            self._errors.append(line.decode("utf-8", "replace").rstrip())
+
+    def _epitaph(self) -> str:
+        """Say how the process died."""
+        code = self._process.returncode
+        how = f"ended with status {code}"
+        if code < 0:
+            how = f"was ended by signal {signal.Signals(-code).name}"
+        last = next((line for line in reversed(self._errors) if line.strip()), "")
+        return f"the measured process {how}" + (f": {last}" if last else "")
+
+
+class InlineProcess:
+    """The same conversation without a process, for engines whose clock is virtual.
+
+    Requests and replies pass through the same encoding as on a pipe.
+    """
+
+    def __init__(self) -> None:
+        """Start without a model."""
+        self._worker = Worker()
+
+    def ask(self, request: messages.Request, timeout_s: float) -> messages.Reply:
+        """Answer at once; virtual time knows no timeout."""
+        del timeout_s
+        decoded = messages.decode_request(messages.encode(request))
+        return messages.decode_reply(messages.encode(self._worker.handle(decoded)))
+
+    def quit(self) -> None:
+        """Release the model."""
+        self._worker.handle(Quit())
+
+    def end(self) -> None:
+        """Release the model."""
+        self.quit()
+
+
+class OpenRun:
+    """A process run that is ready to measure; a context manager that leaves no process behind."""
+
+    def __init__(self, process: MeasuredProcess, request: Open) -> None:
+        """Load the model.
+
+        Raises:
+            UserError: The request cannot be met.
+            MeasurementError: Loading failed or the process died.
+        """
+        self._process = process
+        try:
+            self.facts = _facts(process.ask(request, OPEN_TIMEOUT_S))
+        except BaseException:
+            process.end()
+            raise
+
+    def measure(self, planned: PlannedTrial, timeout_s: float) -> Trial:
+        """Have one generation measured, and wait for it without using the machine.
+
+        Raises:
+            WorkerTimeout: The trial took longer than ``timeout_s``.
+            WorkerError: The process died or answered with garbage.
+        """
+        reply = self._process.ask(Measure(trial=planned), timeout_s)
+        if not isinstance(reply, messages.Measured):
+            raise WorkerError(f"the measured process answered {_describe(reply)}")
+        return reply.trial
+
+    def __enter__(self) -> OpenRun:
+        """Return itself."""
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, *rest: object) -> None:
+        """End the process: politely when all went well, at once otherwise."""
+        if kind is None:
+            self._process.quit()
+        else:
+            self._process.end()
+
+
+def start_process(inline: bool) -> MeasuredProcess:
+    """Start a process to measure in, or its stand-in for virtual clocks."""
+    return InlineProcess() if inline else ChildProcess()
+
+
+def inspect_model(engine: str, request: EngineRequest, *, inline: bool) -> ModelFacts:
+    """Ask a short-lived process for the facts of a model, so that no library loads in this one.
+
+    Raises:
+        UserError: The request cannot be met; the message and remedy come from the engine.
+        MeasurementError: The process died or failed.
+    """
+    process = start_process(inline)
+    try:
+        return _facts(process.ask(Inspect(engine=engine, request=request), OPEN_TIMEOUT_S))
+    finally:
+        process.end()
+
+
+def _facts(reply: messages.Reply) -> ModelFacts:
+    """Return the facts in a reply, or raise what it reports instead."""
+    if isinstance(reply, messages.Facts):
+        return reply.facts
+    if isinstance(reply, messages.Refused):
+        known: dict[str, type[UserError]] = {
+            kind.__name__: kind
+            for kind in (errors.SpecError, errors.CapabilityError, errors.MissingDependencyError)
+        }
+        raise known.get(reply.error, UserError)(reply.message, remedy=reply.remedy)
+    raise MeasurementError(f"the engine failed: {_describe(reply)}")
+
+
+def _describe(reply: messages.Reply) -> str:
+    """Return what an unexpected reply says."""
+    if isinstance(reply, (messages.Broken, messages.Refused)):
+        return reply.message
+    return type(reply).__name__
+
+
+def _pipe(pipe: IO[bytes] | None) -> IO[bytes]:
+    """Return a pipe that was asked for when the process was started."""
+    if pipe is None:
+        raise WorkerError("the measured process has no pipe")
+    return pipe
+
+
+def _kill_group(pid: int) -> None:
+    """Kill a process and whatever it started."""
+    try:
+        if hasattr(os, "killpg"):
+            os.killpg(pid, signal.SIGKILL)
+        else:  # pragma: no cover - Windows has no process groups in this sense
+            os.kill(pid, signal.SIGTERM)
+    except ProcessLookupError:
+        return  # it ended by itself in the meantime

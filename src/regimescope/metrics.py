@@ -1,0 +1,42 @@
+"""Derived quantities of one trial: one home and one formula each. Layer: above records.
+
+Every function returns ``None`` where the quantity has no value, never zero or NaN.
+"""
+
+from __future__ import annotations
+
+
+def decode_steps(output_tokens: int) -> int:
+    """Return the number of timed decode steps: output tokens minus the one of prefill."""
+    return max(output_tokens - 1, 0)
+
+
+def decode_s(ttft_s: float, e2e_s: float) -> float:
+    """Return the seconds after the first token: end to end minus TTFT."""
+    return e2e_s - ttft_s
+
+
+def tpot_s(ttft_s: float, e2e_s: float, output_tokens: int) -> float | None:
+    """Return seconds per output token after the first: ``(e2e - ttft) / (n - 1)``.
+
+    Returns:
+        ``None`` for fewer than two output tokens.
+    """
+    if output_tokens < 2:
+        return None
+    return (e2e_s - ttft_s) / (output_tokens - 1)
+
+
+def prefill_share(ttft_s: float, e2e_s: float) -> float | None:
+    """Return the share of the end-to-end time spent before the first token, 0 to 1."""
+    return ttft_s / e2e_s if e2e_s > 0 else None
+
+
+def kv_bytes_per_token(
+    layers: int, kv_heads: int, head_dim: int, bytes_per_element: int, batch: int = 1
+) -> int:
+    """Return bytes of K and V that one position holds over all layers.
+
+    Formula: ``2 * layers * kv_heads * head_dim * bytes * batch`` (method, section 1.1).
+    """
+    return 2 * layers * kv_heads * head_dim * bytes_per_element * batch

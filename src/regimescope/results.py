@@ -1,0 +1,218 @@
+"""What is concluded, and the JSON object that every command prints. Layer: beside ``records``.
+
+Conclusions are recomputed from records, never stored as truth (design, section 5).
+"""
+
+from __future__ import annotations
+
+from enum import Enum
+from typing import Any
+
+import msgspec
+
+from regimescope.reasons import Reason
+
+SCHEMA_VERSION = 1
+
+
+class Verdict(str, Enum):
+    """The closed set of shapes that a sweep can have (method, section 9)."""
+
+    CLEAN = "CLEAN"
+    STEP = "STEP"
+    SPIKE = "SPIKE"
+    SAWTOOTH = "SAWTOOTH"
+    RAMP = "RAMP"
+    BIMODAL = "BIMODAL"
+    DRIFT = "DRIFT"
+    INCONCLUSIVE = "INCONCLUSIVE"
+
+
+class Grade(str, Enum):
+    """How strong the evidence is (method, section 9). Only A and B make a SPIKE a regime."""
+
+    A = "A"
+    B = "B"
+    C = "C"
+
+
+class Result(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """Base of every conclusion: immutable, keys that do not apply are absent."""
+
+
+class Estimate(Result, frozen=True, kw_only=True):
+    """A number with its interval and the size of the sample behind it.
+
+    Attributes:
+        value: The estimate.
+        low: Lower end of the 95 % interval.
+        high: Upper end of the 95 % interval.
+        n: Observations behind it.
+    """
+
+    value: float
+    low: float | None = None
+    high: float | None = None
+    n: int | None = None
+
+
+class Range(Result, frozen=True, kw_only=True):
+    """A median with the extremes of the sample: a description, not an interval for the truth.
+
+    Attributes:
+        value: The median.
+        low: The least value.
+        high: The largest value.
+        n: Size of the sample.
+    """
+
+    value: float
+    low: float
+    high: float
+    n: int
+
+
+class Regime(Result, frozen=True, kw_only=True):
+    """One interval of the swept axis and what it is (a SPIKE of grade C is a candidate).
+
+    Attributes:
+        verdict: The class of the interval; ``class`` in JSON.
+        onset: Last value before the slow interval and first one in it; absent if it is not seen.
+        recovery: Last slow value and first normal one after it; absent if it is not seen.
+        slowdown: Observed over expected latency at the same value.
+        peak: Largest such ratio of a single value.
+        ratio_to_reference: Latency at the first slow value over that at the last normal one before
+            it, as published reports compute it. Not comparable between different steps.
+        lost_s: Seconds above the expectation, summed over one trial at every measured slow value.
+        grade: Strength of the evidence.
+        reasons: Reason codes that limit the claim.
+    """
+
+    verdict: Verdict = msgspec.field(name="class")
+    grade: Grade
+    onset: tuple[int, int] | None = None
+    recovery: tuple[int, int] | None = None
+    slowdown: Estimate | None = None
+    peak: Estimate | None = None
+    ratio_to_reference: float | None = None
+    lost_s: float | None = None
+    reasons: tuple[Reason, ...] = ()
+
+
+class Certificate(Result, frozen=True, kw_only=True):
+    """How much slower a value is than some larger one, which no increasing curve can explain.
+
+    Attributes:
+        value: Largest ratio of a median to the least median at any larger value.
+        at: The value of the axis where it occurs.
+        over: The larger, faster value it is compared with.
+    """
+
+    value: float
+    at: int
+    over: int
+
+
+class Point(Result, frozen=True, kw_only=True):
+    """One value of the swept axis.
+
+    Attributes:
+        x: Value of the swept axis.
+        latency_s: Median latency of its trials.
+        low_s: Fastest trial.
+        high_s: Slowest trial.
+        n: Trials behind it.
+        expected_s: The baseline at this value.
+        slowdown: Observed over expected.
+    """
+
+    x: int
+    latency_s: float
+    low_s: float
+    high_s: float
+    n: int
+    expected_s: float | None = None
+    slowdown: float | None = None
+
+
+class Baseline(Result, frozen=True, kw_only=True):
+    """The expected curve, fitted jointly with the slow intervals.
+
+    Attributes:
+        degree: Degree of the polynomial in decode steps.
+        coefficients: Seconds per power of ``steps / max_steps``, lowest first.
+        spread: Robust standard deviation of log latency around the curve.
+        phase: What the latencies time: ``decode``, ``prefill`` or ``mixed``.
+        points: The measured values with their expectation.
+    """
+
+    degree: int | None = None
+    coefficients: tuple[float, ...] = ()
+    spread: float | None = None
+    phase: str = "decode"
+    points: tuple[Point, ...] = ()
+
+
+class Counts(Result, frozen=True, kw_only=True, omit_defaults=False):
+    """Trials by fate: measured ones, failed ones, and those left out with a reason."""
+
+    trials: int
+    failed: int
+    dropped: int
+
+
+class Phases(Result, frozen=True, kw_only=True):
+    """Where the time of a generation goes.
+
+    Attributes:
+        prefill_share: Share of end-to-end time before the first token, over all trials.
+        ttft_s: Median TTFT with its range.
+        tpot_s: Median TPOT with its range.
+        by_value: Share of prefill at each value of the axis, as ``(x, share)``.
+    """
+
+    prefill_share: float | None = None
+    ttft_s: Range | None = None
+    tpot_s: Range | None = None
+    by_value: tuple[tuple[int, float], ...] = ()
+
+
+class Conclusion(Result, frozen=True, kw_only=True):
+    """The verdict on one sweep: the JSON object of design, section 2.
+
+    Attributes:
+        schema_version: Version of this object.
+        run: Name of the run.
+        axis: The swept axis.
+        verdict: The primary class.
+        grade: Strength of the evidence for it.
+        reasons: Reason codes.
+        regimes: Intervals of every class, ascending.
+        certificate: The curve-free evidence.
+        baseline: The expected curve and the points.
+        counts: Trials by fate.
+        phases: Where the time goes.
+    """
+
+    schema_version: int = msgspec.field(default=SCHEMA_VERSION)
+    run: str
+    axis: str
+    verdict: Verdict
+    grade: Grade
+    counts: Counts
+    reasons: tuple[Reason, ...] = ()
+    regimes: tuple[Regime, ...] = ()
+    certificate: Certificate | None = None
+    baseline: Baseline | None = None
+    phases: Phases | None = None
+
+
+def to_json(conclusion: Conclusion) -> bytes:
+    """Return the object of design section 2 as JSON, indented by two spaces, newline at the end."""
+    table: dict[str, Any] = msgspec.to_builtins(conclusion, str_keys=True)
+    # Scripts rely on these keys, so that an empty list is said rather than left out.
+    ordered = {"schema_version": conclusion.schema_version, "run": conclusion.run}
+    ordered |= {key: value for key, value in table.items() if key not in ordered}
+    ordered.setdefault("reasons", [])
+    ordered.setdefault("regimes", [])
+    return msgspec.json.format(msgspec.json.encode(ordered), indent=2) + b"\n"

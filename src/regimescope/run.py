@@ -1,0 +1,247 @@
+"""The one loop: plan, measure, store. Layer: ``run``.
+
+It knows no conclusion and draws none; what is measured is decided by ``plan`` alone.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from typing import Any, Protocol
+
+from msgspec.structs import replace
+
+from regimescope.engines.base import EngineRequest
+from regimescope.errors import (
+    MeasurementError,
+    RegimescopeError,
+    WorkerError,
+    WorkerTimeout,
+)
+from regimescope.measure.isolation import OpenRun, start_process
+from regimescope.measure.messages import Open
+from regimescope.plan import measured, remaining
+from regimescope.reasons import Reason
+from regimescope.records import (
+    Event,
+    EventKind,
+    ModelFacts,
+    Plan,
+    PlannedProcess,
+    PlannedTrial,
+    Run,
+    Series,
+    Trial,
+)
+from regimescope.spec import ScanSpec
+from regimescope.store import RunFolder
+from regimescope.units import utc_now
+
+# A cell that ended its process three times is not going to be measured; neither is a model whose
+# process never survives its warm-up.
+MAX_DEATHS = 3
+
+
+class Observer(Protocol):
+    """Someone who watches a run. Called between trials only, never while one is timed."""
+
+    def plan_ready(self, plan: Plan, done: int) -> None:
+        """Show what will be measured; ``done`` trials are on disk already."""
+        ...
+
+    def process_started(self, process_run: int, message: str) -> None:
+        """Show that a process run is ready to measure."""
+        ...
+
+    def trial_started(self, trial: PlannedTrial) -> None:
+        """Show what is measured next."""
+        ...
+
+    def trial_finished(self, trial: Trial) -> None:
+        """Show what came of it."""
+        ...
+
+    def event(self, event: Event) -> None:
+        """Show something that is not a trial."""
+        ...
+
+    def finished(self, message: str) -> None:
+        """Show why the run ended."""
+        ...
+
+
+class Scan:
+    """One invocation that measures what is left of a plan."""
+
+    def __init__(
+        self, folder: RunFolder, run: Run, *, occasion: str, inline: bool, observer: Observer
+    ) -> None:
+        """Take up a run where its folder says it stands.
+
+        Raises:
+            MeasurementError: The header has no spec, plan or model: it was not made by a scan.
+        """
+        header = run.header
+        if header.spec is None or header.plan is None or header.model is None:
+            raise MeasurementError("the run folder holds no plan to measure")
+        self._folder, self._observer = folder, observer
+        self._spec: ScanSpec = header.spec
+        self._model: ModelFacts = header.model
+        self._plan: Plan = header.plan
+        self._occasion, self._inline = occasion, inline
+        self._finished = {trial.trial_id for trial in run.trials}
+        self._next_process_run = 1 + max((t.process_run or 0 for t in run.trials), default=-1)
+        self._deaths: Counter[int | None] = Counter()
+
+    def execute(self) -> None:
+        """Measure everything that is left, one process run after the other.
+
+        Raises:
+            UserError: The engine refuses the model.
+            MeasurementError: Nothing more can be measured; what is done is on disk.
+        """
+        self._show_plan()
+        try:
+            while left := remaining(self._plan, self._finished).processes:
+                self._measure_process(left[0])
+        except KeyboardInterrupt:
+            self._stop("interrupted; finished trials are kept")
+            raise
+        except RegimescopeError as error:
+            self._stop(str(error))
+            raise
+        self._say("done", f"all {measured(self._plan)} trials of the plan are finished")
+        self._observer.finished("plan finished")
+
+    def _show_plan(self) -> None:
+        """Tell the observer what is left and how much is done."""
+        left = remaining(self._plan, self._finished)
+        self._observer.plan_ready(left, measured(self._plan) - measured(left))
+
+    def _measure_process(self, process: PlannedProcess) -> None:
+        """Run trials in a fresh process until they are done or the process is."""
+        number, self._next_process_run = self._next_process_run, self._next_process_run + 1
+        with OpenRun(start_process(self._inline), self._open_request(number)) as child:
+            facts = {"device": child.facts.device, "settings": child.facts.settings}
+            self._say(
+                "process_start", f"process run {number} is ready", process_run=number, facts=facts
+            )
+            self._observer.process_started(number, child.facts.description or child.facts.device)
+            for planned in process.trials:
+                self._observer.trial_started(planned)
+                try:
+                    trial = child.measure(planned, self._spec.trial_timeout_s)
+                except WorkerError as error:
+                    self._record_death(planned, number, error)
+                    return
+                self._record(trial)
+        self._say("process_end", f"process run {number} ended", process_run=number)
+
+    def _record(self, trial: Trial) -> None:
+        """Store a trial, then show it."""
+        self._folder.append_trial(trial)
+        self._finished.add(trial.trial_id)
+        self._observer.trial_finished(trial)
+
+    def _record_death(self, planned: PlannedTrial, number: int, error: WorkerError) -> None:
+        """Record a trial whose process died or hung; the rest goes on in a fresh one.
+
+        Raises:
+            MeasurementError: Processes keep dying at this point.
+        """
+        timed_out = isinstance(error, WorkerTimeout)
+        self._say(
+            "timeout" if timed_out else "process_death",
+            f"budget {planned.cell.budget}: {error}",
+            trial_id=planned.trial_id,
+            process_run=number,
+            reason=Reason.BACKEND_FAILURES,
+        )
+        self._record(
+            Trial(
+                trial_id=planned.trial_id,
+                occasion=self._occasion,
+                series=self._series(),
+                cell=planned.cell,
+                status="timeout" if timed_out else "failed",
+                warmup=planned.warmup,
+                phase="decode",
+                process_run=number,
+                block=planned.block,
+                repeat=planned.repeat,
+                message=str(error),
+            )
+        )
+        key = None if planned.warmup else planned.cell.budget
+        self._deaths[key] += 1
+        if self._deaths[key] < MAX_DEATHS:
+            return
+        if planned.warmup:
+            raise MeasurementError(f"{MAX_DEATHS} processes died while warming up: {error}")
+        self._skip_budget(planned.cell.budget)
+
+    def _skip_budget(self, budget: int | None) -> None:
+        """Take a budget that keeps ending its process out of what is left."""
+        processes = []
+        for process in self._plan.processes:
+            kept = tuple(
+                t
+                for t in process.trials
+                if t.warmup or t.cell.budget != budget or t.trial_id in self._finished
+            )
+            processes.append(PlannedProcess(trials=kept))
+        self._plan = replace(self._plan, processes=tuple(processes))
+        self._say(
+            "skip",
+            f"budget {budget} ended its process {MAX_DEATHS} times and is not tried again",
+            reason=Reason.BACKEND_FAILURES,
+        )
+        self._show_plan()
+
+    def _open_request(self, number: int) -> Open:
+        """Return what a child needs to know."""
+        return Open(
+            engine=self._spec.engine,
+            request=engine_request(self._spec, process_run=number),
+            occasion=self._occasion,
+            process_run=number,
+            series=self._series(),
+            seed=self._spec.seed,
+            warm_up_s=self._spec.warm_up_s,
+        )
+
+    def _series(self) -> Series:
+        """Return what all trials of this run share."""
+        spec = self._spec
+        return Series(
+            engine=spec.engine,
+            model=spec.model,
+            dtype=self._model.dtype,
+            device=self._model.device,
+            arm=spec.arm,
+            mode=spec.mode,
+        )
+
+    def _stop(self, message: str) -> None:
+        """Write down why the run ended early."""
+        self._say("stop", message, reason=Reason.LIMIT_REACHED)
+        self._observer.finished(message)
+
+    def _say(self, kind: EventKind, message: str, **values: Any) -> None:
+        """Store an event, then show it."""
+        event = Event(
+            kind=kind, at_utc=utc_now(), message=message, occasion=self._occasion, **values
+        )
+        self._folder.append_event(event)
+        self._observer.event(event)
+
+
+def engine_request(spec: ScanSpec, *, process_run: int = 0) -> EngineRequest:
+    """Return the part of a spec that an engine needs to load a model."""
+    return EngineRequest(
+        model=spec.model,
+        device=spec.device,
+        dtype=spec.dtype,
+        seed=spec.seed,
+        process_run=process_run,
+        options=spec.engine_options,
+    )

@@ -1,0 +1,153 @@
+"""Budgets, options and specs: what is accepted, and how the rest is refused."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import msgspec
+import pytest
+
+from regimescope.errors import SpecError
+from regimescope.spec import (
+    ScanSpec,
+    check_spec,
+    load_spec,
+    make_spec,
+    parse_budgets,
+    parse_engine_options,
+    to_command,
+)
+
+
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [
+        ("128:768:128", (128, 256, 384, 512, 640, 768)),
+        ("16:40:16", (16, 32)),
+        ("2", (2,)),
+        ("8, 16,32", (8, 16, 32)),
+        ("8,16:32:8,100", (8, 16, 24, 32, 100)),
+        ("5:5:1", (5,)),
+    ],
+)
+def test_budgets_are_read_as_ranges_with_both_ends_or_as_lists(
+    text: str, expected: tuple[int, ...]
+) -> None:
+    assert parse_budgets(text) == expected
+
+
+@pytest.mark.parametrize(
+    ("text", "says"),
+    [
+        ("", "no budget"),
+        (" , ", "no budget"),
+        ("768:128:128", "reversed"),
+        ("1:2:0", "step"),
+        ("1:20:-4", "step"),
+        ("16:32", "three numbers"),
+        ("a:b:c", "not a whole number"),
+        ("1.5", "not a whole number"),
+        ("16,16", "duplicated"),
+        ("16:64:16,32", "duplicated"),
+        ("0,16", "positive"),
+        ("-4", "positive"),
+        ("1,16", "no decode step"),
+        ("32,16", "ascending"),
+        ("2000000", "beyond"),
+        ("2:1000000:1", "more than"),
+    ],
+)
+def test_unusable_budgets_are_refused_with_what_is_wrong(text: str, says: str) -> None:
+    with pytest.raises(SpecError, match=says) as caught:
+        parse_budgets(text)
+    assert caught.value.remedy
+
+
+def test_engine_options_are_json_where_they_can_be_and_text_otherwise() -> None:
+    table = parse_engine_options(["threads=2", "noise=gauss", 'bands=[{"onset":5}]', "empty="])
+    assert table == {"threads": 2, "noise": "gauss", "bands": [{"onset": 5}], "empty": ""}
+
+
+@pytest.mark.parametrize("pairs", [["threads"], ["=2"], ["a=1", "a=2"]])
+def test_malformed_engine_options_are_refused(pairs: list[str]) -> None:
+    with pytest.raises(SpecError):
+        parse_engine_options(pairs)
+
+
+@pytest.mark.parametrize("name", ["arm", "isolation", "kv_cache", "mode"])
+def test_an_unknown_choice_is_refused_with_the_known_ones(name: str) -> None:
+    with pytest.raises(SpecError, match=name.replace("_", "-")) as caught:
+        make_spec({"budgets": "16:32:16", name: "sideways"})
+    assert "Choose one of" in caught.value.remedy
+
+
+@pytest.mark.parametrize(
+    ("key", "value"),
+    [
+        ("prompt_tokens", 0),
+        ("processes", 0),
+        ("repeats", 0),
+        ("repeats", 10**6),
+        ("batch", 0),
+        ("seed", -1),
+        ("warm_up_s", -1.0),
+        ("trial_timeout_s", 0.0),
+    ],
+)
+def test_values_out_of_range_are_refused_with_the_range(key: str, value: float) -> None:
+    with pytest.raises(SpecError, match=key):
+        check_spec(msgspec.structs.replace(ScanSpec(), **{key: value}))
+
+
+def test_only_the_budget_axis_can_be_scanned() -> None:
+    with pytest.raises(SpecError, match="axis"):
+        check_spec(ScanSpec(axis="prompt"))
+
+
+def test_the_command_of_a_spec_gives_the_spec_back() -> None:
+    spec = ScanSpec(
+        engine="simulated",
+        model="paper",
+        device="virtual",
+        budgets=(16, 24, 40),
+        processes=5,
+        kv_cache="off",
+        seed=9,
+        engine_options={"noise": "skew", "bands": [{"onset": 20, "recovery": 30}]},
+    )
+    words = to_command(spec)[2:]
+    options: dict[str, object] = {"model": words[0], "engine_option": []}
+    for flag, value in zip(words[1::2], words[2::2], strict=True):
+        name = flag.removeprefix("--").replace("-", "_")
+        if name == "engine_option":
+            options["engine_option"] = [*options["engine_option"], value]  # type: ignore[misc]
+        else:
+            kind = type(getattr(spec, name))
+            options[name] = value if name == "budgets" else kind(value)
+    assert make_spec(options) == spec
+
+
+def test_a_spec_file_with_an_unknown_key_is_refused(tmp_path: Path) -> None:
+    path = tmp_path / "spec.toml"
+    path.write_text('model = "gpt2"\nbudgets = [16, 32]\ncolour = 1\n')
+    with pytest.raises(SpecError, match="colour"):
+        load_spec(path)
+
+
+def test_a_spec_file_is_read(tmp_path: Path) -> None:
+    path = tmp_path / "spec.toml"
+    path.write_text('model = "gpt2"\nbudgets = [16, 32]\n')
+    assert load_spec(path) == ScanSpec(model="gpt2", budgets=(16, 32))
+
+
+@pytest.mark.parametrize("content", [b"model = ", b"\xff\xfe", b"budgets = 5\n"])
+def test_a_damaged_spec_file_is_refused(tmp_path: Path, content: bytes) -> None:
+    path = tmp_path / "spec.toml"
+    path.write_bytes(content)
+    with pytest.raises(SpecError, match=r"spec\.toml"):
+        load_spec(path)
+
+
+def test_a_missing_spec_file_is_refused(tmp_path: Path) -> None:
+    with pytest.raises(SpecError, match="No such file"):
+        load_spec(tmp_path / "absent.toml")
