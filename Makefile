@@ -8,7 +8,7 @@ PY := $(BIN)/python
 
 # The main job on the CPU: a built-in model with random weights, so nothing is downloaded.
 DEMO_MODEL ?= distilgpt2
-DEMO_ARGS ?= --engine hf --device cpu --budgets 16:128:16 --processes 2 --repeats 2 --seed 1
+DEMO_ARGS ?= --engine hf --device cpu --budgets 16:96:16 --processes 2 --repeats 2 --seed 1 --engine-option threads=1
 DEMO_OUT ?= runs/demo
 
 # Scripts that `make bench` runs, one after the other.

@@ -40,9 +40,8 @@ REPEATS = (1, 2, 3, 5, 7)
 DEGREES = (0, 1, 2, 3)
 # Simulated sweeps per cell. The work per sweep grows with the cube of the size, hence fewer of
 # the large ones; the table records the number behind each of its entries.
-NULLS = {6: 4000, 8: 4000, 12: 4000, 16: 4000, 24: 4000, 32: 1500, 48: 500, 64: 250, 128: 60}
-LARGE = 128  # from this size on, only the repeats of LARGE_REPEATS are simulated
-LARGE_REPEATS = (1, 3, 5)
+NULLS = {6: 4000, 8: 4000, 12: 4000, 16: 4000, 24: 4000, 32: 800, 48: 300, 64: 150, 128: 60}
+LARGE_REPEATS = {64: (1, 3, 5), 128: (1, 3)}  # fewer repeats where a cell takes minutes
 PILOT_SHARE = 0.1  # of the sweeps, for the run that finds roughly where the penalty lies
 PILOT_RANGE = (0.4, 2.2)  # penalties followed, in units of the pilot's
 BATCH_ELEMENTS = 1 << 15  # sweeps x intervals x points fitted at once
@@ -271,7 +270,7 @@ def main() -> None:
         cells = stored["cells"] if stored.get("seed") == SEED else []
     for n in arguments.sizes:
         nulls = max(20, round(arguments.share * NULLS[n]))
-        for repeats in LARGE_REPEATS if n >= LARGE else REPEATS:
+        for repeats in LARGE_REPEATS.get(n, REPEATS):
             for degree in DEGREES:
                 cell = Cell(n, repeats, degree)
                 same = [c for c in cells if (c["n"], c["repeats"], c["degree"]) == cell]

@@ -180,11 +180,14 @@ def test_token_is_on_the_host_when_its_step_is_handed_over(tiny):
         next(generation)
 
 
-def test_inference_mode_does_not_leak_between_steps(tiny):
-    generation = tiny.generate(PROMPT, Cell(budget=2))
-    next(generation)
+@pytest.mark.parametrize("kv_cache", ["on", "off"])
+def test_generation_leaves_no_mode_of_torch_behind(tiny, kv_cache):
+    output(tiny, kv_cache=kv_cache)
     assert not torch.is_inference_mode_enabled()
+    generation = tiny.generate(PROMPT, Cell(budget=2, kv_cache=kv_cache))
+    next(generation)
     generation.close()
+    assert not torch.is_inference_mode_enabled()
 
 
 def test_abandoned_generation_leaves_the_session_usable(tiny):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections import defaultdict
 from collections.abc import Sequence
 
@@ -38,7 +39,7 @@ def phases(trials: Sequence[Trial], *, by_budget: bool) -> Phases | None:
             by_value[trial.cell.budget].append(share)
     return Phases(
         prefill_share=metrics.prefill_share(
-            sum(ttft_s), sum(trial.e2e_s or 0.0 for trial in timed)
+            math.fsum(ttft_s), math.fsum(trial.e2e_s or 0.0 for trial in timed)
         ),
         ttft_s=_range(ttft_s),
         tpot_s=_range(tpot_s),

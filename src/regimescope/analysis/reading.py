@@ -1,6 +1,6 @@
 """What one curve looks like: intervals, slowdown, certificate, verdict. Layer: ``analysis``.
 
-Source: method, sections 2 to 4, 7 and 15. The same reading serves every axis: latency against
+Source: method, sections 2 to 4, 7, 9 and 15. The same reading serves every axis: latency against
 budget as well as step time against context length.
 """
 
@@ -13,25 +13,14 @@ import numpy as np
 
 from regimescope.analysis.sweep import FloatArray, IntArray
 from regimescope.reasons import Reason
-from regimescope.results import (
-    Baseline,
-    Certificate,
-    Estimate,
-    Grade,
-    Point,
-    Regime,
-    Verdict,
-)
+from regimescope.results import Baseline, Certificate, Estimate, Grade, Point, Regime, Verdict
+from regimescope.stats.arrays import BoolArray
 from regimescope.stats.certificate import certificate as monotonicity
-from regimescope.stats.curve import log_standard_error, predict_log
-from regimescope.stats.epidemic import (
-    FEWEST_FOR_VERDICT,
-    FEWEST_NORMAL,
-    R_MIN,
-    EpidemicFit,
-    detect,
-)
+from regimescope.stats.curve import Curve, log_standard_error, predict_log
+from regimescope.stats.epidemic import Edges
 from regimescope.stats.estimate import RepeatSummary, slowdown_interval
+from regimescope.stats.shape import ShapeResult, classify
+from regimescope.stats.stretches import ShapedInterval
 
 # Below this the certificate is within what the minimum over noisy points produces by itself
 # (method, section 3).
@@ -76,90 +65,84 @@ class Reading(NamedTuple):
 
 
 def read(levels: Levels, *, degree: int) -> Reading:
-    """Fit a curve with its slow intervals and say what it looks like.
+    """Fit the competing shapes and say which one a curve has.
 
     Args:
         levels: At least two values.
         degree: Largest degree of the expected curve in the steps of ``levels.summary``.
     """
     summary = levels.summary
-    fit = detect(
+    found = classify(
         summary.steps,
         summary.median,
         repeats=summary.repeats,
         sigma=summary.sigma,
         degree=degree,
     )
-    regimes = tuple(_regime(levels, fit, k) for k in range(len(fit.intervals)))
-    verdict, why = _verdict(levels, fit, regimes)
-    reasons = [Reason(code) for code in fit.codes]
-    reasons += [reason for regime in regimes for reason in regime.reasons]
+    fitted = _fitted(levels, found)
+    reasons = [Reason(code) for code in found.codes]
+    verdict = Verdict(found.shape)
+    if verdict is Verdict.CLEAN and Reason.FLAT_CURVE not in reasons:
+        reasons.append(Reason.NO_ABSOLUTE_REFERENCE)
+    if verdict is Verdict.CLEAN and Reason.NOISY in reasons:
+        verdict = Verdict.INCONCLUSIVE  # a clean curve is no claim where r_min would not be seen
     return Reading(
         verdict=verdict,
-        regimes=regimes,
-        reasons=(*reasons, *why),
+        regimes=tuple(_regime(levels, fitted, part) for part in found.intervals),
+        reasons=tuple(reasons),
         certificate=_certificate(levels),
-        baseline=_baseline(levels, fit),
+        baseline=_baseline(levels, fitted),
     )
 
 
-def _verdict(
-    levels: Levels, fit: EpidemicFit, regimes: tuple[Regime, ...]
-) -> tuple[Verdict, tuple[Reason, ...]]:
-    """Return the class and the reasons for it that neither fit nor intervals name."""
-    n = levels.values.size
-    if n < 3:
-        return Verdict.INCONCLUSIVE, (Reason.TOO_FEW_BUDGETS,)
-    if np.ptp(levels.summary.median) == 0:
-        return Verdict.CLEAN, (Reason.FLAT_CURVE,)
-    if fit.curve is None:
-        return Verdict.INCONCLUSIVE, (Reason.CURVE_FAILED,)
-    if (np.diff(levels.summary.median) < 0).all():
-        return Verdict.INCONCLUSIVE, (Reason.NOT_INCREASING,)
-    if n < FEWEST_FOR_VERDICT or (regimes and fit.normal.sum() < FEWEST_NORMAL):
-        return _plain_verdict(fit, regimes), ()
-    if regimes:
-        spikes = any(regime.verdict is Verdict.SPIKE for regime in regimes)
-        return (Verdict.SPIKE if spikes else Verdict.STEP), ()
-    if "curve_inadmissible" in fit.codes:
-        return Verdict.INCONCLUSIVE, ()
-    if fit.scale > math.log(R_MIN) / 2:
-        return Verdict.INCONCLUSIVE, (Reason.NOISY,)
-    return Verdict.CLEAN, (Reason.NO_ABSOLUTE_REFERENCE,)
+class _Fitted(NamedTuple):
+    """The winning fit: expected curve, what departs from it, and the detector's edges.
+
+    Attributes:
+        curve: Expected latency; absent where none could be fitted.
+        excess: Log latency minus log expectation, shape (n,); zero without a curve.
+        normal: Values outside every slow interval, shape (n,).
+        spread: Scale of the excess at normal values.
+        edges: Edges of the intervals that the detector found, by start and end.
+    """
+
+    curve: Curve | None
+    excess: FloatArray
+    normal: BoolArray
+    spread: float
+    edges: dict[tuple[int, int], Edges]
 
 
-def _plain_verdict(fit: EpidemicFit, regimes: tuple[Regime, ...]) -> Verdict:
-    """Say what three to five values show by themselves; no detector has a say (section 15)."""
-    admissible = "curve_inadmissible" not in fit.codes
-    if admissible and not regimes and (np.abs(fit.residual) <= math.log(R_MIN)).all():
-        return Verdict.CLEAN
-    if len(regimes) == 1 and regimes[0].verdict is Verdict.STEP:
-        return Verdict.STEP
-    return Verdict.INCONCLUSIVE
+def _fitted(levels: Levels, found: ShapeResult) -> _Fitted:
+    """Return the winning fit of a classification."""
+    excess = np.zeros(levels.values.size)
+    if found.baseline is not None:
+        excess = levels.summary.median - predict_log(found.baseline, levels.summary.steps)
+    normal = np.ones(levels.values.size, dtype=bool)
+    for part in found.intervals:
+        normal[part.start : part.end] = False
+    edges = dict(zip(found.fit.intervals, found.fit.edges, strict=True))
+    return _Fitted(found.baseline, excess, normal, float(found.fit.scale), edges)
 
 
-def _regime(levels: Levels, fit: EpidemicFit, k: int) -> Regime:
-    """Describe one interval of a fit."""
-    start, end = fit.intervals[k]
-    n = levels.values.size
-    reasons = []
-    if start == 0:
-        reasons.append(Reason.LEFT_CENSORED)
-    if end == n:
-        reasons.append(Reason.RIGHT_CENSORED)
+def _regime(levels: Levels, fitted: _Fitted, part: ShapedInterval) -> Regime:
+    """Describe one slow interval."""
+    start, end, n = part.start, part.end, levels.values.size
+    # The detector knows which neighboring edges fit about as well; others are known to one gap.
+    edges = fitted.edges.get((start, end), Edges((start - 1, start), (end - 1, end)))
     latency_s = np.exp(levels.summary.median)
-    excess_s = latency_s - np.exp(levels.summary.median - fit.residual)
-    slowdown, peak = _slowdown(levels, fit, start, end)
+    lost_s = latency_s - np.exp(levels.summary.median - fitted.excess)
+    slowdown, peak = _slowdown(levels, fitted, start, end)
     return Regime(
-        verdict=Verdict.STEP if reasons else Verdict.SPIKE,
+        verdict=Verdict(part.shape),
         grade=Grade.C,
-        onset=_edge(levels.values, fit.edges[k].onset) if start > 0 else None,
-        recovery=_edge(levels.values, fit.edges[k].recovery) if end < n else None,
+        onset=_edge(levels.values, edges.onset) if start > 0 else None,
+        recovery=_edge(levels.values, edges.recovery) if end < n else None,
         slowdown=slowdown,
         peak=peak,
         ratio_to_reference=float(latency_s[start] / latency_s[start - 1]) if start > 0 else None,
-        lost_s=float(excess_s[start:end].sum()),
-        reasons=tuple(reasons),
+        lost_s=float(lost_s[start:end].sum()),
+        reasons=tuple(Reason(code) for code in part.codes),
     )
 
 
@@ -169,25 +152,22 @@ def _edge(values: IntArray, pair: tuple[int, int]) -> tuple[int, int]:
     return int(values[low]), int(values[high])
 
 
-def _slowdown(levels: Levels, fit: EpidemicFit, start: int, end: int) -> tuple[Estimate, Estimate]:
+def _slowdown(levels: Levels, fitted: _Fitted, start: int, end: int) -> tuple[Estimate, Estimate]:
     """Return slowdown and peak of an interval, from the data that found it.
 
     The interval is not corrected for having been looked for; confirmation data would be needed.
     """
-    normal = fit.residual[fit.normal]
-    sigma = levels.summary.sigma
-    if math.isnan(sigma):
+    summary = levels.summary
+    normal = fitted.excess[fitted.normal]
+    sigma = summary.sigma
+    if math.isnan(sigma) and normal.size:
         sigma = MAD_TO_SD * float(np.median(np.abs(normal - np.median(normal))))
     error = np.zeros(end - start)
-    if fit.curve is not None:
-        error = np.nan_to_num(log_standard_error(fit.curve, levels.summary.steps[start:end]))
-    found = slowdown_interval(
-        fit.residual[start:end],
-        error,
-        sigma=sigma,
-        controls=max(int(levels.summary.repeats[fit.normal].sum()), 1),
-    )
-    trials = int(levels.summary.repeats[start:end].sum())
+    if fitted.curve is not None:
+        error = np.nan_to_num(log_standard_error(fitted.curve, summary.steps[start:end]))
+    controls = max(int(summary.repeats[fitted.normal].sum()), 1)
+    found = slowdown_interval(fitted.excess[start:end], error, sigma=sigma, controls=controls)
+    trials = int(summary.repeats[start:end].sum())
     mean, most = found.slowdown, found.peak
     return (
         Estimate(value=mean.value, low=mean.low, high=mean.high, n=trials),
@@ -207,15 +187,12 @@ def _certificate(levels: Levels) -> Certificate | None:
     )
 
 
-def _baseline(levels: Levels, fit: EpidemicFit) -> Baseline:
+def _baseline(levels: Levels, fitted: _Fitted) -> Baseline:
     """Return the expected curve with what was measured beside it."""
     n = levels.values.size
-    expected_s: list[float | None] = [None] * n
-    slowdown: list[float | None] = [None] * n
-    if fit.curve is not None:
-        log_expected = predict_log(fit.curve, levels.summary.steps)
-        expected_s = np.exp(log_expected).tolist()
-        slowdown = np.exp(levels.summary.median - log_expected).tolist()
+    slowdown = np.exp(fitted.excess).tolist()
+    expected_s = np.exp(levels.summary.median - fitted.excess).tolist()
+    known = fitted.curve is not None
     points = tuple(
         Point(
             x=int(levels.values[k]),
@@ -223,15 +200,15 @@ def _baseline(levels: Levels, fit: EpidemicFit) -> Baseline:
             low_s=float(levels.latency_s[k, 1]),
             high_s=float(levels.latency_s[k, 2]),
             n=int(levels.summary.repeats[k]),
-            expected_s=expected_s[k],
-            slowdown=slowdown[k],
+            expected_s=expected_s[k] if known else None,
+            slowdown=slowdown[k] if known else None,
         )
         for k in range(n)
     )
     return Baseline(
-        degree=None if fit.curve is None else fit.curve.degree,
-        coefficients=() if fit.curve is None else tuple(fit.curve.theta.tolist()),
-        spread=float(fit.scale),
+        degree=None if fitted.curve is None else fitted.curve.degree,
+        coefficients=() if fitted.curve is None else tuple(fitted.curve.theta.tolist()),
+        spread=fitted.spread,
         phase=levels.phase,
         points=points,
     )

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections import Counter, defaultdict
+from collections import Counter
 from collections.abc import Sequence
 from typing import NamedTuple
 
@@ -134,8 +134,11 @@ def _latency_s(trial: Trial, decode: bool) -> float:
 
 def _groups(trials: Sequence[Trial]) -> IntArray:
     """Number the blocks: trials of one block in one process share whatever slowed them all."""
-    keys: dict[tuple[int | None, int | None], int] = defaultdict(lambda: len(keys))
-    return np.array([keys[trial.process_run, trial.block] for trial in trials], dtype=np.int64)
+    keys = [(trial.process_run, trial.block) for trial in trials]
+    # Numbered by what they are, not by where they stand, so that the order of rows is of no effect.
+    known = sorted(set(keys), key=lambda key: [-1 if part is None else part for part in key])
+    number = {key: index for index, key in enumerate(known)}
+    return np.array([number[key] for key in keys], dtype=np.int64)
 
 
 def _miscounted(trial: Trial) -> bool:

@@ -19,6 +19,9 @@ WEIGHT_SPREAD = 0.02
 # 2 s. The length is the largest prime below 2**22, so that no two rows of a matrix are equal.
 BLOCK_ELEMENTS = 4_194_301
 
+# What constructors of torch and of transformers fill weights with.
+_RANDOM_FILLS = frozenset({"normal_", "uniform_", "kaiming_uniform_"})
+
 _HUB_ID = re.compile(r"[A-Za-z0-9][\w.-]*/[A-Za-z0-9][\w.-]*")
 
 
@@ -290,14 +293,15 @@ def _skip_random_fills(torch: Any) -> Any:
     overwritten at once by ``fill_random``. Constant fills and the tables of rotary positions are
     computed as usual.
     """
-    skipped = {torch.Tensor.normal_, torch.Tensor.uniform_}
 
     class SkipRandomFills(torch.overrides.TorchFunctionMode):  # type: ignore[misc]
         def __torch_function__(
             self, func: Any, types: Any, args: Any = (), kwargs: Any = None
         ) -> Any:
-            if func in skipped:
-                return args[0]
-            return func(*args, **(kwargs or {}))
+            keywords = kwargs or {}
+            # By name, since both methods of tensors and functions of torch.nn.init arrive here.
+            if getattr(func, "__name__", None) in _RANDOM_FILLS:
+                return args[0] if args else keywords["tensor"]
+            return func(*args, **keywords)
 
     return SkipRandomFills()

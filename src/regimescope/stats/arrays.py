@@ -77,3 +77,9 @@ def finite_vector_like(values: ArrayLike, size: int, name: str) -> FloatArray:
     if vector.size != size:
         raise ValueError(f"{name} must have {size} elements, got {vector.size}")
     return vector
+
+
+def split_by_label(values: FloatArray, labels: IntArray) -> list[FloatArray]:
+    """Values of each label 0..max(labels), every one of which occurs, in their given order."""
+    order = np.argsort(labels, kind="stable")
+    return np.split(values[order], np.cumsum(np.bincount(labels))[:-1])

@@ -19,7 +19,7 @@ from regimescope.stats.arrays import FloatArray, finite_vector
 
 TABLE = "lambda_table.json"
 ADAPTIVE_REPEATS = 3  # a plan that repeats only suspicious budgets is read as this many repeats
-SLOPE_FROM = 24  # points; from here on the penalty grows evenly with log n
+ANCHOR = 24  # points; the largest size of the table that rests on thousands of sweeps
 
 
 class CalibrationRow(NamedTuple):
@@ -68,8 +68,8 @@ def screening_penalty(n: int, repeats: ArrayLike, degree: int) -> float:
     """Penalty per interval for a sweep, interpolated in log n and in log repeats.
 
     Args:
-        n: number of points; below the least size of the table its penalty is taken, above the
-            largest the trend over log n goes on.
+        n: number of points; below the least size of the table its penalty is taken, above 24
+            the trend over log n.
         repeats: repeats of each point, or one number for all.
         degree: degree of the expected curve; above the table's highest, that one is taken.
 
@@ -86,13 +86,17 @@ def screening_penalty(n: int, repeats: ArrayLike, degree: int) -> float:
 
 
 def _row_penalty(row: CalibrationRow, n: int) -> float:
-    if n <= row.sizes[-1]:
-        return float(np.interp(np.log(n), np.log(row.sizes), row.lam))
-    tail = row.sizes >= min(SLOPE_FROM, row.sizes[-2:].min())
-    x = np.log(row.sizes[tail])
-    weight = row.nulls[tail]
-    center = np.average(x, weights=weight)
-    level = np.average(row.lam[tail], weights=weight)
-    spread = np.average((x - center) ** 2, weights=weight)
-    slope = np.average((x - center) * (row.lam[tail] - level), weights=weight) / spread
-    return float(level + max(slope, 0.0) * (np.log(n) - center))
+    """Interpolate up to the anchor; beyond, follow the line through it that fits the rest best.
+
+    The penalty is straight in log n there, and the line averages the Monte-Carlo errors of the
+    large sizes, which rest on few sweeps.
+    """
+    x = np.log(row.sizes)
+    anchor = int(np.argmin(np.abs(row.sizes - ANCHOR)))
+    if n <= row.sizes[anchor] or anchor == row.sizes.size - 1:
+        return float(np.interp(np.log(n), x, row.lam))
+    distance = x[anchor + 1 :] - x[anchor]
+    rise = row.lam[anchor + 1 :] - row.lam[anchor]
+    weight = row.standard_error[anchor + 1 :] ** -2
+    slope = float((weight * distance * rise).sum() / (weight * distance**2).sum())
+    return float(row.lam[anchor]) + max(slope, 0.0) * float(np.log(n) - x[anchor])

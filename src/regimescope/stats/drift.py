@@ -14,6 +14,7 @@ from regimescope.stats.arrays import (
     IntArray,
     finite_vector,
     finite_vector_like,
+    split_by_label,
 )
 from regimescope.stats.estimate import Estimate, pooled_repeat_scale
 
@@ -277,7 +278,7 @@ def variance_components(
     )
     index = index.reshape(-1)  # numpy 2.0 alone returns a column here
     within = pooled_repeat_scale(y, index)
-    median = np.array([np.median(y[index == k]) for k in range(len(cells))])
+    median = np.array([np.median(part) for part in split_by_label(y, index)])
     budgets = np.unique(b)
     medians_spread = np.full(budgets.size, np.nan)
     between = np.full(budgets.size, np.nan)

@@ -8,7 +8,13 @@ import numpy as np
 from numpy.typing import ArrayLike
 from scipy import stats
 
-from regimescope.stats.arrays import FloatArray, IntArray, finite_vector, finite_vector_like
+from regimescope.stats.arrays import (
+    FloatArray,
+    IntArray,
+    finite_vector,
+    finite_vector_like,
+    split_by_label,
+)
 
 # 1 / (1.4826 median of the non-zero |x - median|) of m Gaussian values: what makes the pooled
 # scale unbiased. Published for 2..7, simulated with 200 000 draws for 8 and more.
@@ -101,7 +107,7 @@ def summarize_repeats(axis: ArrayLike, response: ArrayLike) -> RepeatSummary:
         raise ValueError("no responses to summarize")
     steps, group = np.unique(x, return_inverse=True)
     counts = np.bincount(group).astype(np.int64)
-    median = np.array([np.median(y[group == k]) for k in range(steps.size)])
+    median = np.array([np.median(part) for part in split_by_label(y, group)])
     return RepeatSummary(steps, median, counts, pooled_repeat_scale(y, group))
 
 
@@ -125,9 +131,8 @@ def pooled_repeat_scale(response: ArrayLike, group: ArrayLike) -> float:
     _, index, counts = np.unique(labels, return_inverse=True, return_counts=True)
     if int((counts - 1).sum()) < LEAST_SCALE_DF:
         return float("nan")
-    order = np.argsort(index, kind="stable")
     deviations = []
-    for part in np.split(y[order], np.cumsum(counts)[:-1]):
+    for part in split_by_label(y, index):
         if part.size > 1:
             deviation = np.abs(part - np.median(part))
             deviations.append(repeat_scale_factor(part.size) * deviation[deviation > 0])

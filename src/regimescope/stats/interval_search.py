@@ -248,8 +248,10 @@ def ambiguous_pairs(problem: Problem, fit: JointFit, r: int) -> tuple[Interval, 
     others = fit.intervals[:r] + fit.intervals[r + 1 :]
     within = (0, problem.size)
     pairs = [p for p in _edge_variants(problem, fit, r) if _fits(p, others, within)]
-    sets = [tuple(sorted((*others, pair))) for pair in pairs]
-    cost = set_costs(problem, interval_labels(sets, problem.size), fit.scale).cost[0]
+    base = interval_labels([others], problem.size)[0]
+    varied = Intervals(*np.array(pairs, dtype=np.int64).T)
+    labels = _with_interval(base, varied, len(fit.intervals))
+    cost = set_costs(problem, labels, fit.scale).cost[0]
     near = np.flatnonzero(cost <= cost.min() + AMBIGUITY)
     return tuple(pairs[k] for k in near)
 

@@ -43,8 +43,8 @@ from regimescope.stats.hypotheses import (
     step,
     step_left,
 )
-from regimescope.stats.interval_search import Interval
 from regimescope.stats.plain_reading import read_plainly
+from regimescope.stats.stretches import ShapedInterval, label_stretches
 
 MARGIN = 3.0  # cost difference of a likelihood ratio of 20 between two shapes
 LEAST_EFFECT = 1.1  # slowdown from which an element is a shape at all; r_min decides if it counts
@@ -70,25 +70,6 @@ class ShapeOptions:
     periods: tuple[float, ...] = ()
     phase: float = 0.0
     extended: bool = False
-
-
-class ShapedInterval(NamedTuple):
-    """A slow stretch with the shape it has on its own.
-
-    Attributes:
-        start: first slow index.
-        end: index after the last slow one.
-        shape: SPIKE for an interior stretch, STEP for one that touches an end, RAMP for the
-            part after a kink.
-        log_slowdown: log slowdown; at the last point for a RAMP.
-        codes: ``left_censored`` or ``right_censored`` where it touches an end.
-    """
-
-    start: int
-    end: int
-    shape: str
-    log_slowdown: float
-    codes: tuple[str, ...]
 
 
 @dataclass(frozen=True, eq=False)
@@ -275,7 +256,7 @@ def _judged(
     costs = {h.name: h.cost for h in contest.ranking if np.isfinite(h.cost)}
     if effective_degree(degree, int(leader.normal.sum())) < degree:
         codes = (*codes, "reduced_degree")
-    if 2 * contest.scale > np.log(settings.detector.r_min) and shape == "CLEAN":
+    if 2 * contest.scale > np.log(settings.detector.r_min) and shape in {"CLEAN", "INCONCLUSIVE"}:
         codes = (*codes, "noisy")
     if shape == "CLEAN" and _is_flat(sweep, leader, degree):
         codes = (*codes, "flat_curve")
@@ -286,7 +267,9 @@ def _judged(
         runner_up=rivals[0].name if rivals else "",
         margin=float(rivals[0].cost - leader.cost) if rivals else float("inf"),
         costs=costs,
-        intervals=_stretches(leader, fit, settings),
+        intervals=label_stretches(
+            leader, fit, r_min=settings.detector.r_min, extended=settings.extended
+        ),
         log_effect=leader.effect,
         period=leader.period,
         baseline=_baseline(sweep, contest),
@@ -312,7 +295,7 @@ def _class_of(
     if leader.name == "CLEAN":
         return ("INCONCLUSIVE" if codes else "CLEAN"), codes
     if leader.name != "SAWTOOTH" and all(h.effect < least for h in (leader, *near)):
-        return "CLEAN", ("below_margin", *codes)
+        return ("INCONCLUSIVE" if codes else "CLEAN"), ("below_margin", *codes)
     if near:
         return "INCONCLUSIVE", ("ambiguous_shape", *codes)
     return _element_class(leader, codes, sweep, settings)
@@ -334,40 +317,6 @@ def _element_class(
     if leader.name == "STEP_LEFT":
         return ("INCONCLUSIVE" if few else "STEP"), ("left_censored", *codes)
     return ("INCONCLUSIVE" if few else leader.name), codes
-
-
-def _stretches(
-    leader: Hypothesis, fit: EpidemicFit, settings: ShapeOptions
-) -> tuple[ShapedInterval, ...]:
-    n = fit.steps.size
-    least = np.log(settings.detector.r_min)
-    own = [
-        _shaped(interval, float(offset), n, settings)
-        for interval, offset in zip(leader.intervals, leader.offsets, strict=True)
-        if offset >= least
-    ]
-    if leader.name == "RAMP" and leader.position is not None and leader.effect >= least:
-        own = [ShapedInterval(leader.position, n, "RAMP", leader.effect, ())]
-    if leader.name not in {"SPIKE", "STEP", "STEP_LEFT"}:
-        return tuple(own)
-    # What the detector found elsewhere is attached; what overlaps is the same stretch again.
-    noted = [
-        _shaped(interval, float(offset), n, settings)
-        for interval, offset in zip(fit.intervals, fit.offsets, strict=True)
-        if all(interval[1] <= o.start or interval[0] >= o.end for o in own)
-    ]
-    return tuple(own + noted)
-
-
-def _shaped(interval: Interval, offset: float, n: int, settings: ShapeOptions) -> ShapedInterval:
-    start, end = interval
-    codes = []
-    if start == 0:
-        codes.append("left_censored")
-    if end == n and not settings.extended:
-        codes.append("right_censored")
-    interior = start > 0 and end < n
-    return ShapedInterval(start, end, "SPIKE" if interior else "STEP", offset, tuple(codes))
 
 
 def _is_flat(sweep: Sweep, leader: Hypothesis, degree: int) -> bool:

@@ -1,1 +1,1 @@
-"""testing"""
+"""What others need to test against this package."""

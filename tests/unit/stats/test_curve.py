@@ -140,9 +140,9 @@ def test_criterion_ignores_slow_points_and_keeps_the_degree_of_short_series():
     normal[10:15] = False
     backwards = slice(None, None, -1)
     assert choose_degree(steps, y, normal, degree=2, scale=0.02) == 1
-    assert choose_degree(
-        steps[backwards], y[backwards], normal[backwards], degree=2, scale=0.02
-    ) == 1
+    assert (
+        choose_degree(steps[backwards], y[backwards], normal[backwards], degree=2, scale=0.02) == 1
+    )
     assert choose_degree(steps[:7], y[:7], normal[:7], degree=2, scale=0.02) == 2
     with pytest.raises(ValueError, match="scale"):
         choose_degree(steps, y, normal, degree=2, scale=0.0)

@@ -95,7 +95,8 @@ def test_drift_false_alarms_are_rare():
 
 
 @pytest.mark.parametrize(
-    ("order", "residual"), [([0, 1], [0.0, 1.0]), ([1, 1, 1], [0.0, 1.0, 2.0]), ([0, 1, 2], [3.0] * 3)]
+    ("order", "residual"),
+    [([0, 1], [0.0, 1.0]), ([1, 1, 1], [0.0, 1.0, 2.0]), ([0, 1, 2], [3.0] * 3)],
 )
 def test_drift_is_not_defined_for_too_little_or_constant_data(order, residual):
     found = drift_test(order, residual)

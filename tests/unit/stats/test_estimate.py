@@ -13,9 +13,9 @@ from regimescope.stats.estimate import (
 @pytest.mark.parametrize("repeats", [2, 3, 4, 5, 6, 7, 8, 12, 16])
 def test_pooled_scale_is_unbiased_for_gaussian_repeats(repeats):
     rng = np.random.default_rng(repeats)
-    y = 0.04 * rng.standard_normal((20_000, repeats))
-    group = np.repeat(np.arange(20_000), repeats)
-    assert pooled_repeat_scale(y.ravel(), group) == pytest.approx(0.04, rel=0.025)
+    y = 0.04 * rng.standard_normal((5_000, repeats))
+    group = np.repeat(np.arange(5_000), repeats)
+    assert pooled_repeat_scale(y.ravel(), group) == pytest.approx(0.04, rel=0.04)
 
 
 def test_pooled_scale_survives_a_third_of_spiked_groups():
@@ -72,10 +72,15 @@ def test_slowdown_is_the_geometric_mean_with_a_moderated_interval():
     assert found.peak.high / found.peak.value > found.slowdown.high / found.slowdown.value
 
 
-@pytest.mark.parametrize(("budgets", "width"), [(1, 1.40), (2, 1.27), (3, 1.2)])
-def test_interval_has_the_published_half_width(budgets, width):
-    found = slowdown_interval(np.full(budgets, 1.0), np.zeros(budgets), sigma=0.0, controls=12)
-    assert found.slowdown.high / found.slowdown.value == pytest.approx(width, abs=0.03)
+@pytest.mark.parametrize(
+    ("deviations", "width"),
+    [([0.0], 1.40), ([-0.085, 0.085], 1.27), ([-0.12, 0.0, 0.12], 1.20)],
+)
+def test_interval_has_the_published_half_width(deviations, width):
+    """Budgets that scatter by 12 %, a curve known to 3 %."""
+    z = 1.0 + np.array(deviations)
+    found = slowdown_interval(z, np.full(z.size, 0.03), sigma=0.0, controls=12)
+    assert found.slowdown.high / found.slowdown.value == pytest.approx(width, abs=0.02)
 
 
 @pytest.mark.parametrize("spread", [0.03, 0.10, 0.15])
