@@ -17,7 +17,7 @@ from regimescope.errors import RunFolderError, UserError
 from regimescope.host.facts import host_facts, versions
 from regimescope.importers.generic import read_table
 from regimescope.measure.isolation import inspect_model
-from regimescope.plan import check_capabilities, check_positions, make_plan
+from regimescope.plan import check_capabilities, check_limits, check_positions, make_plan
 from regimescope.records import SCHEMA_VERSION, ModelFacts, Run, RunHeader
 from regimescope.report.html import write_report
 from regimescope.report.progress import SilentObserver
@@ -162,6 +162,7 @@ def default_folder(spec: ScanSpec) -> Path:
 def _resolve(spec: ScanSpec) -> ModelFacts:
     """Check everything that can be checked before measuring, cheapest first."""
     check_spec(spec)
+    check_limits(spec)
     capabilities = get_engine(spec.engine).capabilities()
     check_capabilities(spec, capabilities)
     model = inspect_model(spec.engine, engine_request(spec), inline=_inline(spec))

@@ -80,17 +80,28 @@ def scan(
     prompt_tokens: Annotated[int, typer.Option(help="Tokens of the prompt.")] = 65,
     kv_cache: Annotated[str, typer.Option(help="on or off.")] = "on",
     batch: Annotated[int, typer.Option(help="Sequences decoded together.")] = 1,
-    arm: Annotated[
-        str, typer.Option(help="warm: a process per block; fresh: a process per trial.")
+    arms: Annotated[
+        str, typer.Option(help="warm: a process per block; fresh: a process per trial; or both.")
     ] = "warm",
     mode: Annotated[
         str, typer.Option(help="independent: a generation per budget; nested: one long one.")
     ] = "independent",
+    order: Annotated[str, typer.Option(help="random, ascending or descending.")] = "random",
     processes: Annotated[int, typer.Option(help="Process runs, the unit of replication.")] = 3,
     repeats: Annotated[int, typer.Option(help="Visits to every budget in each process.")] = 1,
     seed: Annotated[int, typer.Option(help="Seed of order, prompts, random weights.")] = 0,
     warm_up_s: Annotated[float, typer.Option(help="Least seconds of warm-up a process.")] = 3.0,
     trial_timeout_s: Annotated[float, typer.Option(help="Longest seconds of a trial.")] = 3600.0,
+    sentinel_every: Annotated[
+        int, typer.Option(help="Trials between visits to a fixed small budget; 0 for none.")
+    ] = 5,
+    observer: Annotated[
+        bool, typer.Option("--observer", help="Measure what stamping every token costs.")
+    ] = False,
+    max_seconds: Annotated[
+        float | None, typer.Option(help="Start no trial after this wall time.")
+    ] = None,
+    max_tokens: Annotated[int | None, typer.Option(help="Decode no more tokens than this.")] = None,
     isolation: Annotated[str, typer.Option(help="auto, process or inline.")] = "auto",
     engine_option: Annotated[
         list[str] | None,
@@ -107,7 +118,7 @@ def scan(
     from regimescope import api
     from regimescope.report.progress import make_observer
 
-    observer = make_observer(_console(stderr=True), quiet=quiet)
+    watcher = make_observer(_console(stderr=True), quiet=quiet)
     given = _given(context)
     if resume is not None:
         _refuse_beside_resume(given)
@@ -115,9 +126,9 @@ def scan(
     folder = resume or out or api.default_folder(spec or ScanSpec())
     try:
         if spec is None:
-            run = api.resume(folder, observer=observer)
+            run = api.resume(folder, observer=watcher)
         else:
-            run = api.scan(spec, out=folder, observer=observer, given=given)
+            run = api.scan(spec, out=folder, observer=watcher, given=given)
     except KeyboardInterrupt:
         kept = f"Finished trials are kept; go on with --resume {folder}" if folder.exists() else ""
         _say(f"Interrupted. {kept}".rstrip())

@@ -98,7 +98,9 @@ class Trial(Record, frozen=True, kw_only=True):
         e2e_s: Last token minus request start.
         itl_s: Gaps between consecutive tokens, ``output_tokens - 1`` of them.
         chunk_tokens: Tokens per chunk where a stream delivers chunks.
-        synced: Whether the device was synchronized at every step.
+        sentinel: Visit to the fixed small budget that shows the machine's speed; kept, marked,
+            left out of the curve.
+        synced: Whether the device was synchronized, and a stamp taken, at every step.
         message: What went wrong, for people.
         abort_at: Token at which an aborted trial was stopped.
         memory_bytes: Memory readings after the trial, by kind.
@@ -129,6 +131,7 @@ class Trial(Record, frozen=True, kw_only=True):
     e2e_s: float | None = None
     itl_s: list[float] | None = None
     chunk_tokens: list[int] | None = None
+    sentinel: bool = False
     synced: bool | None = None
     message: str | None = None
     abort_at: int | None = None
@@ -171,6 +174,8 @@ class PlannedTrial(Record, frozen=True, kw_only=True):
         block: Ordinal of the visit to every budget.
         repeat: Ordinal among the trials of this cell in this process.
         warmup: Full-length first generation of a process.
+        sentinel: Visit to the fixed small budget.
+        stamped: Whether to stamp every token; otherwise only the first and the last.
     """
 
     trial_id: str
@@ -178,11 +183,19 @@ class PlannedTrial(Record, frozen=True, kw_only=True):
     block: int
     repeat: int
     warmup: bool = False
+    sentinel: bool = False
+    stamped: bool = True
+
+    @property
+    def counts(self) -> bool:
+        """Whether the trial is one of the measurements asked for."""
+        return not self.warmup and not self.sentinel
 
 
 class PlannedProcess(Record, frozen=True, kw_only=True):
-    """The trials one process run measures, in their order."""
+    """The trials one process run measures, in their order, and the arm it belongs to."""
 
+    arm: Arm
     trials: tuple[PlannedTrial, ...]
 
 

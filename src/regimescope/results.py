@@ -72,6 +72,42 @@ class Range(Result, frozen=True, kw_only=True):
     n: int
 
 
+class Prefix(Result, frozen=True, kw_only=True):
+    """Whether equal steps take equal time in slow and in normal generations (method, 1.2).
+
+    Attributes:
+        consistent: The steps that a slow budget shares with a larger normal one are no slower.
+        ratio: Step time of the slow generations over that of the normal ones on shared steps.
+        p_value: Exact two-sided rank test over processes.
+        n: Slow and normal processes compared; fewer than 6 on a side decide nothing.
+    """
+
+    consistent: bool
+    ratio: float
+    p_value: float
+    n: tuple[int, int]
+
+
+class Noise(Result, frozen=True, kw_only=True):
+    """What disturbs the measurement, each as a ratio or a standard deviation of log seconds.
+
+    Attributes:
+        within: Scatter of repeats in one process.
+        between: Scatter between processes, repeat noise removed.
+        drift: Change over a process run, last over first trial.
+        warm_up: First generation of a process over later ones of the same budget.
+        observer: Total time with a stamp at every token over that without.
+        vetoed: Blocks dropped because the machine changed its speed.
+    """
+
+    within: float | None = None
+    between: float | None = None
+    drift: Estimate | None = None
+    warm_up: Estimate | None = None
+    observer: Estimate | None = None
+    vetoed: int | None = None
+
+
 class Regime(Result, frozen=True, kw_only=True):
     """One interval of the swept axis and what it is (a SPIKE of grade C is a candidate).
 
@@ -84,6 +120,9 @@ class Regime(Result, frozen=True, kw_only=True):
         ratio_to_reference: Latency at the first slow value over that at the last normal one before
             it, as published reports compute it. Not comparable between different steps.
         lost_s: Seconds above the expectation, summed over one trial at every measured slow value.
+        follows: What the slowness follows, where the steps of the trials tell: ``budget`` (or the
+            state it brings about), or ``context_length``.
+        prefix: The comparison of shared steps behind it.
         grade: Strength of the evidence.
         reasons: Reason codes that limit the claim.
     """
@@ -96,6 +135,8 @@ class Regime(Result, frozen=True, kw_only=True):
     peak: Estimate | None = None
     ratio_to_reference: float | None = None
     lost_s: float | None = None
+    follows: str | None = None
+    prefix: Prefix | None = None
     reasons: tuple[Reason, ...] = ()
 
 
@@ -192,6 +233,9 @@ class Conclusion(Result, frozen=True, kw_only=True):
         baseline: The expected curve and the points.
         counts: Trials by fate.
         phases: Where the time goes.
+        noise: What disturbs the measurement.
+        positions: Slow intervals of context length, found in the steps themselves.
+        apart: Verdicts on other series of the run, such as the other arm; never pooled.
     """
 
     schema_version: int = msgspec.field(default=SCHEMA_VERSION)
@@ -205,6 +249,9 @@ class Conclusion(Result, frozen=True, kw_only=True):
     certificate: Certificate | None = None
     baseline: Baseline | None = None
     phases: Phases | None = None
+    noise: Noise | None = None
+    positions: tuple[Regime, ...] = ()
+    apart: tuple[Conclusion, ...] = ()
 
 
 def to_json(conclusion: Conclusion) -> bytes:

@@ -5,7 +5,9 @@ It knows no conclusion and draws none; what is measured is decided by ``plan`` a
 
 from __future__ import annotations
 
+import time
 from collections import Counter
+from itertools import pairwise
 from typing import Any, Protocol
 
 from msgspec.structs import replace
@@ -17,7 +19,7 @@ from regimescope.errors import (
     WorkerError,
     WorkerTimeout,
 )
-from regimescope.measure.isolation import OpenRun, start_process
+from regimescope.measure.isolation import OpenRun, lost_trial, start_process
 from regimescope.measure.messages import Open
 from regimescope.plan import measured, remaining
 from regimescope.reasons import Reason
@@ -32,13 +34,17 @@ from regimescope.records import (
     Series,
     Trial,
 )
-from regimescope.spec import ScanSpec
+from regimescope.spec import Arm, ScanSpec
+from regimescope.stopping import MAX_REDOS, Limits, Speed, StopMeasuring, vetoes
 from regimescope.store import RunFolder
-from regimescope.units import utc_now
+from regimescope.units import ratio, utc_now
 
 # A cell that ended its process three times is not going to be measured; neither is a model whose
 # process never survives its warm-up.
 MAX_DEATHS = 3
+# Clocks of a hot machine recover within seconds, its heat sink within minutes; the fresh process
+# and its warm-up that follow add as much again.
+COOL_DOWN_S = 10.0
 
 
 class Observer(Protocol):
@@ -89,52 +95,97 @@ class Scan:
         self._plan: Plan = header.plan
         self._occasion, self._inline = occasion, inline
         self._finished = {trial.trial_id for trial in run.trials}
+        self._vetoes = vetoes(run)
         self._next_process_run = 1 + max((t.process_run or 0 for t in run.trials), default=-1)
         self._deaths: Counter[int | None] = Counter()
+        self._limits = Limits(self._spec, run.trials, virtual=inline)
+        self._speed = Speed()
 
     def execute(self) -> None:
-        """Measure everything that is left, one process run after the other.
+        """Measure what is left, one process run after the other, until done or a limit is met.
 
         Raises:
-            UserError: The engine refuses the model.
+            UserError: The engine refuses the model, or a limit leaves no room for a block.
             MeasurementError: Nothing more can be measured; what is done is on disk.
         """
         self._show_plan()
         try:
-            while left := remaining(self._plan, self._finished).processes:
+            while left := remaining(self._plan, self._finished, self._vetoes).processes:
                 self._measure_process(left[0])
+        except StopMeasuring as stop:
+            self._stop(str(stop), stop.reason)
+            return
         except KeyboardInterrupt:
-            self._stop("interrupted; finished trials are kept")
+            self._stop("interrupted; finished trials are kept", Reason.LIMIT_REACHED)
             raise
         except RegimescopeError as error:
-            self._stop(str(error))
+            self._stop(str(error), Reason.BACKEND_FAILURES)
             raise
         self._say("done", f"all {measured(self._plan)} trials of the plan are finished")
         self._observer.finished("plan finished")
 
     def _show_plan(self) -> None:
         """Tell the observer what is left and how much is done."""
-        left = remaining(self._plan, self._finished)
+        left = remaining(self._plan, self._finished, self._vetoes)
         self._observer.plan_ready(left, measured(self._plan) - measured(left))
 
     def _measure_process(self, process: PlannedProcess) -> None:
-        """Run trials in a fresh process until they are done or the process is."""
+        """Run trials in a fresh process until they are done, or it dies, or a block is vetoed."""
         number, self._next_process_run = self._next_process_run, self._next_process_run + 1
-        with OpenRun(start_process(self._inline), self._open_request(number)) as child:
+        request = self._open_request(number, process.arm)
+        with OpenRun(start_process(self._inline), request) as child:
             facts = {"device": child.facts.device, "settings": child.facts.settings}
             self._say(
                 "process_start", f"process run {number} is ready", process_run=number, facts=facts
             )
             self._observer.process_started(number, child.facts.description or child.facts.device)
-            for planned in process.trials:
-                self._observer.trial_started(planned)
-                try:
-                    trial = child.measure(planned, self._spec.trial_timeout_s)
-                except WorkerError as error:
-                    self._record_death(planned, number, error)
+            for planned, following in pairwise([*process.trials, None]):
+                if planned is None or not self._measure_trial(child, request, planned):
                     return
-                self._record(trial)
+                ends_block = following is None or following.block != planned.block
+                if planned.sentinel and ends_block and self._is_vetoed(planned.block, number):
+                    return
         self._say("process_end", f"process run {number} ended", process_run=number)
+
+    def _measure_trial(self, child: OpenRun, request: Open, planned: PlannedTrial) -> bool:
+        """Measure one trial and record it; return whether its process lives."""
+        self._limits.check(planned)
+        self._observer.trial_started(planned)
+        try:
+            trial = child.measure(planned, self._limits.timeout_s)
+        except WorkerError as error:
+            self._record_death(planned, request, error)
+            return False
+        self._record(trial)
+        self._limits.count(trial, self._plan)
+        self._speed.add(trial)
+        return True
+
+    def _is_vetoed(self, block: int, number: int) -> bool:
+        """Drop a block during which the sentinel moved; it will be measured again.
+
+        Raises:
+            StopMeasuring: The machine keeps changing its speed.
+        """
+        shift = self._speed.shift(number, block)
+        if shift is None:
+            return False
+        self._vetoes[block] = self._vetoes.get(block, 0) + 1
+        self._say(
+            "veto",
+            f"block {block}: the sentinel became {ratio(shift)} as slow; measured again",
+            process_run=number,
+            reason=Reason.DRIFT_VETO,
+            facts={"block": block, "shift": shift},
+        )
+        if self._vetoes[block] > MAX_REDOS:
+            raise StopMeasuring(
+                f"block {block} was vetoed {self._vetoes[block]} times: this machine drifts",
+                Reason.DRIFT_VETO,
+            )
+        if not self._inline:
+            time.sleep(COOL_DOWN_S)
+        return True
 
     def _record(self, trial: Trial) -> None:
         """Store a trial, then show it."""
@@ -142,7 +193,7 @@ class Scan:
         self._finished.add(trial.trial_id)
         self._observer.trial_finished(trial)
 
-    def _record_death(self, planned: PlannedTrial, number: int, error: WorkerError) -> None:
+    def _record_death(self, planned: PlannedTrial, request: Open, error: WorkerError) -> None:
         """Record a trial whose process died or hung; the rest goes on in a fresh one.
 
         Raises:
@@ -153,24 +204,11 @@ class Scan:
             "timeout" if timed_out else "process_death",
             f"budget {planned.cell.budget}: {error}",
             trial_id=planned.trial_id,
-            process_run=number,
+            process_run=request.process_run,
             reason=Reason.BACKEND_FAILURES,
         )
-        self._record(
-            Trial(
-                trial_id=planned.trial_id,
-                occasion=self._occasion,
-                series=self._series(),
-                cell=planned.cell,
-                status="timeout" if timed_out else "failed",
-                warmup=planned.warmup,
-                phase="decode",
-                process_run=number,
-                block=planned.block,
-                repeat=planned.repeat,
-                message=str(error),
-            )
-        )
+        lost = lost_trial(request, planned, "timeout" if timed_out else "failed", str(error))
+        self._record(lost)
         key = None if planned.warmup else planned.cell.budget
         self._deaths[key] += 1
         if self._deaths[key] < MAX_DEATHS:
@@ -188,7 +226,7 @@ class Scan:
                 for t in process.trials
                 if t.warmup or t.cell.budget != budget or t.trial_id in self._finished
             )
-            processes.append(PlannedProcess(trials=kept))
+            processes.append(replace(process, trials=kept))
         self._plan = replace(self._plan, processes=tuple(processes))
         self._say(
             "skip",
@@ -197,33 +235,29 @@ class Scan:
         )
         self._show_plan()
 
-    def _open_request(self, number: int) -> Open:
+    def _open_request(self, number: int, arm: Arm) -> Open:
         """Return what a child needs to know."""
+        spec = self._spec
         return Open(
-            engine=self._spec.engine,
-            request=engine_request(self._spec, process_run=number),
+            engine=spec.engine,
+            request=engine_request(spec, process_run=number),
             occasion=self._occasion,
             process_run=number,
-            series=self._series(),
-            seed=self._spec.seed,
-            warm_up_s=self._spec.warm_up_s,
+            series=Series(
+                engine=spec.engine,
+                model=spec.model,
+                dtype=self._model.dtype,
+                device=self._model.device,
+                arm=arm,
+                mode=spec.mode,
+            ),
+            seed=spec.seed,
+            warm_up_s=spec.warm_up_s,
         )
 
-    def _series(self) -> Series:
-        """Return what all trials of this run share."""
-        spec = self._spec
-        return Series(
-            engine=spec.engine,
-            model=spec.model,
-            dtype=self._model.dtype,
-            device=self._model.device,
-            arm=spec.arm,
-            mode=spec.mode,
-        )
-
-    def _stop(self, message: str) -> None:
+    def _stop(self, message: str, reason: Reason) -> None:
         """Write down why the run ended early."""
-        self._say("stop", message, reason=Reason.LIMIT_REACHED)
+        self._say("stop", message, reason=reason)
         self._observer.finished(message)
 
     def _say(self, kind: EventKind, message: str, **values: Any) -> None:

@@ -17,11 +17,13 @@ if sys.version_info >= (3, 11):
 else:  # pragma: no cover - the standard library gained a TOML reader in 3.11
     import tomli as tomllib
 
-Arm = Literal["warm", "fresh"]
+# The observer arm is planned by --observer, never asked for by name.
+Arm = Literal["warm", "fresh", "observer"]
 Axis = Literal["budget", "context", "prompt", "capacity", "batch", "time"]
 Isolation = Literal["auto", "process", "inline"]
 KvCache = Literal["on", "off"]
 Mode = Literal["independent", "nested"]
+Order = Literal["random", "ascending", "descending"]
 
 DEFAULT_ENGINE = "hf"
 DEFAULT_MODEL = "gpt2"
@@ -46,14 +48,21 @@ class ScanSpec(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=
         prompt_tokens: Tokens of the prompt, at least 1.
         kv_cache: Whether the engine keeps keys and values between steps.
         batch: Sequences decoded together.
-        arm: ``warm``: one process per block; ``fresh``: one process per trial.
+        arms: ``warm``: a process per block; ``fresh``: a process per trial. Analyzed apart.
         mode: ``independent``: one generation per budget; ``nested``: one long generation,
             whose steps are analyzed by context length.
-        processes: Process runs; the unit of replication.
+        order: Order of the budgets within a block; anything but random mixes budget and time.
+        processes: Process runs of each arm; the unit of replication.
         repeats: Blocks per process run, each a visit to every budget in random order.
         seed: Seed of order, prompts and random weights.
         warm_up_s: Least wall time of the warm-up at the start of a process (method, 1.5).
-        trial_timeout_s: Longest time one trial may take before its process is ended.
+        trial_timeout_s: Longest time one trial may take before its process is ended; less where
+            the warm-up has shown how fast the model is.
+        sentinel_every: Trials between two visits to the sentinel, a fixed small budget that shows
+            when the machine changes its speed; 0 for none.
+        observer: Whether to measure what stamping every token costs, at three budgets.
+        max_seconds: Wall time after which no further trial is started; absent for no limit.
+        max_tokens: Decoded tokens, warm-ups included, beyond which none is started.
         isolation: ``process`` measures in a child process; ``inline`` in this one, which only
             engines with a virtual clock allow; ``auto`` picks.
         engine_options: Raw table for the engine, decoded by the engine itself.
@@ -68,13 +77,18 @@ class ScanSpec(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=
     prompt_tokens: int = 65
     kv_cache: KvCache = "on"
     batch: int = 1
-    arm: Arm = "warm"
+    arms: tuple[Arm, ...] = ("warm",)
     mode: Mode = "independent"
+    order: Order = "random"
     processes: int = 3
     repeats: int = 1
     seed: int = 0
     warm_up_s: float = 3.0
     trial_timeout_s: float = 3600.0
+    sentinel_every: int = 5
+    observer: bool = False
+    max_seconds: float | None = None
+    max_tokens: int | None = None
     isolation: Isolation = "auto"
     engine_options: dict[str, Any] = msgspec.field(default_factory=dict)
 
@@ -91,6 +105,7 @@ def make_spec(options: Mapping[str, Any]) -> ScanSpec:
     """
     table = {name: options[name] for name in ScanSpec.__struct_fields__ if name in options}
     table["budgets"] = parse_budgets(options["budgets"])
+    table["arms"] = parse_arms(options.get("arms", "warm"))
     table["engine_options"] = parse_engine_options(options.get("engine_option") or ())
     for name, choices in _CHOICES.items():
         if table.get(name, choices[0]) not in choices:
@@ -104,11 +119,27 @@ def make_spec(options: Mapping[str, Any]) -> ScanSpec:
 
 
 _CHOICES: dict[str, tuple[str, ...]] = {
-    "arm": get_args(Arm),
     "isolation": get_args(Isolation),
     "kv_cache": get_args(KvCache),
     "mode": get_args(Mode),
+    "order": get_args(Order),
 }
+
+
+def parse_arms(text: str) -> tuple[Arm, ...]:
+    """Read the names of arms, separated by commas.
+
+    Raises:
+        SpecError: A name is unknown or comes twice, or there is none.
+    """
+    known: dict[str, Arm] = {"warm": "warm", "fresh": "fresh"}
+    names = [name.strip() for name in text.split(",") if name.strip()]
+    if not names or len(set(names)) < len(names) or set(names) - known.keys():
+        raise SpecError(
+            f"--arms {text!r} is not a list of different arms.",
+            remedy=f"Name one or more of: {listing(known)}.",
+        )
+    return tuple(known[name] for name in names)
 
 
 def parse_engine_options(pairs: Iterable[str]) -> dict[str, Any]:
@@ -250,9 +281,12 @@ def check_spec(spec: ScanSpec) -> None:
         ("seed", 0, 2**32 - 1),
         ("warm_up_s", 0, 3600),
         ("trial_timeout_s", 1, 7 * 86400),
+        ("sentinel_every", 0, 1000),
+        ("max_seconds", 1, 30 * 86400),
+        ("max_tokens", 1, 10**12),
     ):
         value = getattr(spec, key)
-        if not low <= value <= high:
+        if value is not None and not low <= value <= high:
             raise SpecError(
                 f"{key} is {value:,}, outside {low:,} to {high:,}.",
                 remedy=f"Choose {key} within the range.",
@@ -289,8 +323,13 @@ def to_command(spec: ScanSpec) -> list[str]:
     default = ScanSpec()
     for key in _OPTIONS:
         value = getattr(spec, key)
-        if value != getattr(default, key):
-            command += [f"--{key.replace('_', '-')}", str(value)]
+        if value == getattr(default, key):
+            continue
+        flag = f"--{key.replace('_', '-')}"
+        if isinstance(value, bool):
+            command.append(flag)
+        else:
+            command += [flag, ",".join(value) if isinstance(value, tuple) else str(value)]
     for name, value in spec.engine_options.items():
         command += ["--engine-option", f"{name}={msgspec.json.encode(value).decode()}"]
     return command
@@ -300,12 +339,17 @@ _OPTIONS = (
     "prompt_tokens",
     "kv_cache",
     "batch",
-    "arm",
+    "arms",
     "mode",
+    "order",
     "processes",
     "repeats",
     "seed",
     "warm_up_s",
     "trial_timeout_s",
+    "sentinel_every",
+    "observer",
+    "max_seconds",
+    "max_tokens",
     "isolation",
 )

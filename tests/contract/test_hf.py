@@ -8,10 +8,10 @@ import sys
 import pytest
 import torch
 from msgspec.structs import replace
-from transformers import AutoConfig, AutoModelForCausalLM
+from transformers import AutoConfig, AutoModelForCausalLM, GPT2LMHeadModel
 
 from regimescope.engines import hf_device, hf_load
-from regimescope.engines.architectures import ARCHITECTURES
+from regimescope.engines.architectures import ARCHITECTURES, Architecture
 from regimescope.engines.base import Engine, EngineRequest, Session
 from regimescope.engines.hf import HfEngine
 from regimescope.errors import (
@@ -141,10 +141,8 @@ def test_end_of_sequence_does_not_end_the_generation(folders, tmp_path):
 
 def test_model_without_logits_to_keep_and_with_the_old_cache_name(folders, monkeypatch):
     """As transformers before 5.24 has them, and some families still."""
-    session = HfEngine().open(replace(REQUEST, model=str(folders["gpt2"])))
-    expected = output(session)
-    kind = type(session._decoder._model)
-    forward, calls = kind.forward, []
+    expected = output(HfEngine().open(replace(REQUEST, model=str(folders["gpt2"]))))
+    forward, calls = GPT2LMHeadModel.forward, []
     original = inspect.signature(forward).parameters
 
     def old_forward(self, input_ids, past_key_values=None, use_cache=None):
@@ -152,7 +150,7 @@ def test_model_without_logits_to_keep_and_with_the_old_cache_name(folders, monke
         name = "cache" if "cache" in original else "past_key_values"
         return forward(self, input_ids, use_cache=use_cache, **{name: past_key_values})
 
-    monkeypatch.setattr(kind, "forward", old_forward)
+    monkeypatch.setattr(GPT2LMHeadModel, "forward", old_forward)
     session = HfEngine().open(replace(REQUEST, model=str(folders["gpt2"])))
     assert output(session) == expected
     assert calls == [len(PROMPT)] + [1] * (BUDGET - 1)
@@ -160,11 +158,12 @@ def test_model_without_logits_to_keep_and_with_the_old_cache_name(folders, monke
 
 
 def test_model_that_takes_no_cache_says_so(folders, monkeypatch):
-    kind = type(HfEngine().open(replace(REQUEST, model=str(folders["gpt2"])))._decoder._model)
-    forward = kind.forward
-    monkeypatch.setattr(
-        kind, "forward", lambda self, input_ids, use_cache=None: forward(self, input_ids)
-    )
+    forward = GPT2LMHeadModel.forward
+
+    def cacheless_forward(self, input_ids, use_cache=None):
+        return forward(self, input_ids, use_cache=use_cache)
+
+    monkeypatch.setattr(GPT2LMHeadModel, "forward", cacheless_forward)
     session = HfEngine().open(replace(REQUEST, model=str(folders["gpt2"])))
     with pytest.raises(CapabilityError, match="takes no KV cache"):
         output(session)
@@ -178,6 +177,16 @@ def test_token_is_on_the_host_when_its_step_is_handed_over(tiny):
         assert [len(row) for row in tiny.output_ids()] == [count]
     with pytest.raises(StopIteration):
         next(generation)
+
+
+@pytest.mark.parametrize("kv_cache", ["on", "off"])
+def test_without_stamps_the_same_tokens_come_in_two_steps(tiny, kv_cache):
+    cell = Cell(budget=12, kv_cache=kv_cache)
+    assert [step.tokens for step in tiny.generate(PROMPT, cell)] == [1] * 12
+    stamped = tiny.output_ids()
+    assert [step.tokens for step in tiny.generate(PROMPT, cell, stamped=False)] == [1, 11]
+    assert tiny.output_ids() == stamped
+    assert [step.tokens for step in tiny.generate(PROMPT, Cell(budget=1), stamped=False)] == [1]
 
 
 @pytest.mark.parametrize("kv_cache", ["on", "off"])
@@ -232,7 +241,7 @@ def test_failure_inside_a_step_is_an_engine_error(folders, monkeypatch):
         raise torch.OutOfMemoryError("out of memory")
 
     with monkeypatch.context() as patch:
-        patch.setattr(type(session._decoder._model), "forward", run_out)
+        patch.setattr(GPT2LMHeadModel, "forward", run_out)
         with pytest.raises(EngineError, match="OutOfMemoryError: out of memory"):
             output(session)
     assert output(session) == expected
@@ -241,28 +250,64 @@ def test_failure_inside_a_step_is_an_engine_error(folders, monkeypatch):
 # --- random weights -------------------------------------------------------------------------------
 
 
+def random_model(name="tiny", dtype="float32", seed=3):
+    source = hf_load.find_source(name)
+    return hf_load.load_model(source, device="cpu", dtype=dtype, attention="auto", seed=seed)
+
+
+def matrices(model):
+    return {name: tensor for name, tensor in model.state_dict().items() if tensor.ndim == 2}
+
+
 def test_random_weights_follow_the_seed():
-    outputs = [
-        HfEngine().open(replace(REQUEST, seed=seed))._decoder._model.state_dict()
-        for seed in (3, 3, 4)
-    ]
-    names = [name for name, tensor in outputs[0].items() if tensor.ndim == 2]
-    assert names
-    assert all(torch.equal(outputs[0][name], outputs[1][name]) for name in names)
-    assert not any(torch.equal(outputs[0][name], outputs[2][name]) for name in names)
+    first, again, other = (matrices(random_model(seed=seed)) for seed in (3, 3, 4))
+    assert first
+    assert all(torch.equal(first[name], again[name]) for name in first)
+    assert not any(torch.equal(first[name], other[name]) for name in first)
 
 
-def test_random_weights_are_normal_with_neutral_norms_and_biases(tiny):
-    parameters = dict(tiny._decoder._model.named_parameters())
-    for name, trainable in parameters.items():
-        parameter = trainable.detach()
-        if parameter.ndim == 2:
-            assert float(parameter.mean()) == pytest.approx(0.0, abs=0.002)
-            assert float(parameter.std()) == pytest.approx(0.02, rel=0.05)
-            rows = torch.unique(parameter, dim=0)
-            assert len(rows) == len(parameter), f"{name} repeats rows"
+def test_random_weights_are_normal_with_neutral_norms_and_biases():
+    for name, tensor in random_model().named_parameters():
+        weights = tensor.detach()
+        if weights.ndim == 2:
+            assert float(weights.mean()) == pytest.approx(0.0, abs=0.002)
+            assert float(weights.std()) == pytest.approx(0.02, rel=0.05)
+            assert len(torch.unique(weights, dim=0)) == len(weights), f"{name} repeats rows"
         else:
-            assert parameter.unique().tolist() == [0.0 if name.endswith("bias") else 1.0]
+            assert weights.unique().tolist() == [0.0 if name.endswith("bias") else 1.0]
+
+
+def test_loading_draws_from_no_generator_but_its_own():
+    """Neither do constructors fill weights that are overwritten at once."""
+    before = torch.get_rng_state()
+    random_model()
+    assert torch.equal(torch.get_rng_state(), before)
+
+
+@pytest.mark.parametrize("family", FAMILIES)
+def test_random_model_computes_what_an_ordinary_one_with_its_weights_does(family):
+    """Everything but weights, such as tables of rotary positions, comes out of the constructor."""
+    settings = FAMILIES[family] | {"vocab_size": VOCABULARY, "pad_token_id": 1}
+    architecture = Architecture(
+        name=family,
+        family=family,
+        config=settings,
+        vocabulary=VOCABULARY,
+        layers=2,
+        kv_heads=4,
+        head_dim=8,
+        positions=64,
+        attention=("eager",),
+    )
+    source = hf_load.Source(family, architecture, local=True)
+    model = hf_load.load_model(source, device="cpu", dtype="float32", attention="auto", seed=0)
+    ordinary = AutoModelForCausalLM.from_config(
+        AutoConfig.for_model(family, **settings), attn_implementation="eager"
+    ).eval()
+    ordinary.load_state_dict(model.state_dict())
+    with torch.inference_mode():
+        ids = torch.tensor([PROMPT])
+        assert torch.equal(model(ids).logits, ordinary(ids).logits)
 
 
 @pytest.mark.parametrize(
@@ -270,8 +315,7 @@ def test_random_weights_are_normal_with_neutral_norms_and_biases(tiny):
     [("tiny", "float32"), ("tiny", "bfloat16"), ("tiny", "float16"), ("smollm2-135m", "float16")],
 )
 def test_logits_of_random_weights_are_finite(name, dtype):
-    source = hf_load.find_source(name)
-    model = hf_load.load_model(source, device="cpu", dtype=dtype, attention="auto", seed=0)
+    model = random_model(name, dtype)
     with torch.inference_mode():
         logits = model(torch.tensor([PROMPT])).logits
     assert logits.dtype == getattr(torch, dtype)
@@ -286,6 +330,12 @@ def test_block_is_used_as_a_ring_across_matrices(monkeypatch):
     flat = torch.cat([layer.weight.flatten() for layer in model])
     assert torch.equal(flat, flat[:7].repeat(3))
     assert model[1].bias.tolist() == [0.0] * 4
+
+
+def test_no_row_of_a_matrix_starts_where_another_did_in_the_block():
+    """Rows of a width that shares a factor with the block would repeat."""
+    widths = range(2, 8193)
+    assert not [width for width in widths if hf_load.BLOCK_ELEMENTS % width == 0]
 
 
 # --- facts ----------------------------------------------------------------------------------------
@@ -349,6 +399,15 @@ def test_threads_are_set_and_told():
         assert session.facts().settings["threads"] == 1
     finally:
         torch.set_num_threads(before)
+
+
+@pytest.mark.parametrize("policy", ["PASSIVE", None])
+def test_wait_policy_of_threads_is_told_where_it_is_set(monkeypatch, policy):
+    monkeypatch.delenv("OMP_WAIT_POLICY", raising=False)
+    if policy is not None:
+        monkeypatch.setenv("OMP_WAIT_POLICY", policy)
+    settings = HfEngine().inspect(REQUEST).settings
+    assert settings.get("omp_wait_policy") == (policy and "passive")
 
 
 def test_counters_are_bytes_of_this_process(tiny):

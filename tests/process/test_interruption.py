@@ -51,13 +51,11 @@ def wait_for_trials(folder: Path, number: int, process: subprocess.Popen[bytes])
 
 def assert_plan_is_complete(run: Run) -> None:
     assert run.header.plan is not None
-    planned = Counter(
-        t.trial_id for p in run.header.plan.processes for t in p.trials if not t.warmup
-    )
-    measured = Counter(t.trial_id for t in run.trials if not t.warmup)
+    planned = Counter(t.trial_id for p in run.header.plan.processes for t in p.trials if t.counts)
+    measured = Counter(t.trial_id for t in run.trials if not t.warmup and not t.sentinel)
     assert measured == planned
     assert set(planned.values()) == {1}
-    visits = Counter(t.cell.budget for t in run.trials if not t.warmup)
+    visits = Counter(t.cell.budget for t in run.trials if not t.warmup and not t.sentinel)
     assert visits == dict.fromkeys(BUDGETS, 12)
 
 

@@ -5,12 +5,15 @@ from __future__ import annotations
 from collections import Counter
 
 import pytest
+from msgspec.structs import replace
 
 from regimescope.engines.base import Capabilities
-from regimescope.errors import CapabilityError
+from regimescope.errors import CapabilityError, SpecError
 from regimescope.plan import (
     check_capabilities,
+    check_limits,
     check_positions,
+    least_block,
     make_plan,
     measured,
     remaining,
@@ -19,7 +22,7 @@ from regimescope.plan import (
 from regimescope.records import ModelFacts
 from regimescope.spec import ScanSpec
 
-SPEC = ScanSpec(budgets=(16, 32, 48, 64), processes=3, repeats=2, seed=5)
+SPEC = ScanSpec(budgets=(16, 32, 48, 64), processes=3, repeats=2, seed=5, sentinel_every=0)
 
 
 def ids(plan_trials: object) -> list[str]:
@@ -48,19 +51,19 @@ def test_ids_are_unique_and_counts_follow_from_the_spec() -> None:
 
 
 def test_the_seed_decides_the_order() -> None:
-    other = ScanSpec(budgets=SPEC.budgets, processes=3, repeats=2, seed=6)
+    other = replace(SPEC, seed=6)
     assert make_plan(SPEC) == make_plan(SPEC)
     assert make_plan(SPEC).processes != make_plan(other).processes
 
 
 def test_orders_differ_between_blocks() -> None:
     plan = make_plan(ScanSpec(budgets=tuple(range(8, 200, 8)), processes=4))
-    orders = {tuple(t.cell.budget for t in p.trials if not t.warmup) for p in plan.processes}
+    orders = {tuple(t.cell.budget for t in p.trials if t.counts) for p in plan.processes}
     assert len(orders) == 4
 
 
 def test_the_fresh_arm_gives_every_trial_its_own_process() -> None:
-    spec = ScanSpec(budgets=(16, 32, 48), processes=2, arm="fresh")
+    spec = ScanSpec(budgets=(16, 32, 48), processes=2, arms=("fresh",))
     plan = make_plan(spec)
     assert len(plan.processes) == 6
     for process in plan.processes:
@@ -102,8 +105,8 @@ def test_a_budget_beyond_the_positions_is_refused_with_the_limit() -> None:
     model = ModelFacts(device="cpu", dtype="float32", weights="random", vocabulary=9, positions=100)
     with pytest.raises(CapabilityError, match="100 positions") as caught:
         check_positions(ScanSpec(budgets=(32, 64), prompt_tokens=40), model)
-    assert "up to 60" in caught.value.remedy
-    check_positions(ScanSpec(budgets=(32, 60), prompt_tokens=40), model)
+    assert "up to 61" in caught.value.remedy
+    check_positions(ScanSpec(budgets=(32, 61), prompt_tokens=40), model)
 
 
 def test_a_prompt_that_fills_the_positions_is_refused() -> None:
@@ -120,6 +123,7 @@ def test_a_prompt_that_fills_the_positions_is_refused() -> None:
         ScanSpec(mode="nested"),
         ScanSpec(batch=2),
         ScanSpec(isolation="inline"),
+        ScanSpec(observer=True),
     ],
 )
 def test_what_an_engine_cannot_do_is_refused_by_its_capabilities(spec: ScanSpec) -> None:
@@ -127,3 +131,58 @@ def test_what_an_engine_cannot_do_is_refused_by_its_capabilities(spec: ScanSpec)
     check_capabilities(ScanSpec(), poor)
     with pytest.raises(CapabilityError):
         check_capabilities(spec, poor)
+
+
+def test_the_order_can_be_ascending_or_descending() -> None:
+    for order, budgets in (("ascending", [16, 32, 48, 64]), ("descending", [64, 48, 32, 16])):
+        for process in make_plan(replace(SPEC, order=order, repeats=1)).processes:  # type: ignore[arg-type]
+            assert [t.cell.budget for t in process.trials if t.counts] == budgets
+
+
+def test_sentinels_open_and_close_a_block_and_stand_between_its_trials() -> None:
+    spec = ScanSpec(budgets=tuple(range(16, 112, 16)), processes=1, sentinel_every=4)
+    (process,) = make_plan(spec).processes
+    kinds = "".join("w" if t.warmup else "s" if t.sentinel else "." for t in process.trials)
+    assert kinds == "ws....s..s"
+    assert {t.cell.budget for t in process.trials if t.sentinel} == {32}
+    assert len({t.trial_id for t in process.trials}) == len(process.trials)
+    assert measured(make_plan(spec)) == 6
+
+
+def test_both_arms_are_planned_one_after_the_other() -> None:
+    plan = make_plan(replace(SPEC, arms=("warm", "fresh"), repeats=1))
+    arms = [process.arm for process in plan.processes]
+    assert arms == ["warm"] * 3 + ["fresh"] * 12
+    names = [name for process in plan.processes for name in ids(process.trials)]
+    assert len(names) == len(set(names))
+
+
+def test_the_observer_arm_measures_each_of_three_budgets_both_ways() -> None:
+    plan = make_plan(ScanSpec(budgets=tuple(range(16, 144, 16)), processes=1, observer=True))
+    process = plan.processes[-1]
+    assert process.arm == "observer"
+    visits = Counter((t.cell.budget, t.stamped) for t in process.trials if not t.warmup)
+    assert len(visits) == 6
+    assert set(visits.values()) == {6}
+
+
+def test_a_vetoed_block_is_measured_again_under_new_ids() -> None:
+    plan = make_plan(replace(SPEC, sentinel_every=2, processes=1))
+    done = {t.trial_id for p in plan.processes for t in p.trials}
+    assert remaining(plan, done).processes == ()
+    (left,) = remaining(plan, done, {1: 2}).processes
+    again = [t for t in left.trials if not t.warmup]
+    assert {t.block for t in again} == {1}
+    assert all(t.trial_id.endswith(".r2") for t in again)
+    assert [t.cell.budget for t in again] == [
+        t.cell.budget for t in plan.processes[0].trials if t.block == 1
+    ]
+
+
+def test_a_limit_without_room_for_a_block_is_refused_with_the_least_that_works() -> None:
+    least = least_block(SPEC)
+    assert least == 64 + 160
+    check_limits(replace(SPEC, max_tokens=least))
+    with pytest.raises(SpecError, match="one complete block") as caught:
+        check_limits(replace(SPEC, max_tokens=least - 1))
+    assert f"{least}" in caught.value.remedy

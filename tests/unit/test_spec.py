@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Any
 
 import msgspec
 import pytest
@@ -13,6 +14,7 @@ from regimescope.spec import (
     check_spec,
     load_spec,
     make_spec,
+    parse_arms,
     parse_budgets,
     parse_engine_options,
     to_command,
@@ -68,13 +70,23 @@ def test_engine_options_are_json_where_they_can_be_and_text_otherwise() -> None:
     assert table == {"threads": 2, "noise": "gauss", "bands": [{"onset": 5}], "empty": ""}
 
 
+@pytest.mark.parametrize("text", ["", "hot", "warm,warm", "observer"])
+def test_unusable_arms_are_refused(text: str) -> None:
+    with pytest.raises(SpecError, match="arms"):
+        parse_arms(text)
+
+
+def test_arms_are_read_in_the_order_given() -> None:
+    assert parse_arms("fresh, warm") == ("fresh", "warm")
+
+
 @pytest.mark.parametrize("pairs", [["threads"], ["=2"], ["a=1", "a=2"]])
 def test_malformed_engine_options_are_refused(pairs: list[str]) -> None:
     with pytest.raises(SpecError):
         parse_engine_options(pairs)
 
 
-@pytest.mark.parametrize("name", ["arm", "isolation", "kv_cache", "mode"])
+@pytest.mark.parametrize("name", ["isolation", "kv_cache", "mode", "order"])
 def test_an_unknown_choice_is_refused_with_the_known_ones(name: str) -> None:
     with pytest.raises(SpecError, match=name.replace("_", "-")) as caught:
         make_spec({"budgets": "16:32:16", name: "sideways"})
@@ -92,6 +104,9 @@ def test_an_unknown_choice_is_refused_with_the_known_ones(name: str) -> None:
         ("seed", -1),
         ("warm_up_s", -1.0),
         ("trial_timeout_s", 0.0),
+        ("sentinel_every", -1),
+        ("max_seconds", 0.0),
+        ("max_tokens", 0),
     ],
 )
 def test_values_out_of_range_are_refused_with_the_range(key: str, value: float) -> None:
@@ -113,17 +128,25 @@ def test_the_command_of_a_spec_gives_the_spec_back() -> None:
         processes=5,
         kv_cache="off",
         seed=9,
+        arms=("warm", "fresh"),
+        observer=True,
+        max_seconds=60.5,
+        max_tokens=1000,
         engine_options={"noise": "skew", "bands": [{"onset": 20, "recovery": 30}]},
     )
     words = to_command(spec)[2:]
-    options: dict[str, object] = {"model": words[0], "engine_option": []}
-    for flag, value in zip(words[1::2], words[2::2], strict=True):
+    options: dict[str, Any] = {"model": words[0], "engine_option": [], "observer": False}
+    rest = iter(words[1:])
+    for flag in rest:
         name = flag.removeprefix("--").replace("-", "_")
-        if name == "engine_option":
-            options["engine_option"] = [*options["engine_option"], value]  # type: ignore[misc]
+        if name == "observer":
+            options[name] = True
+        elif name == "engine_option":
+            options[name] = [*options[name], next(rest)]
+        elif name in {"budgets", "arms"}:
+            options[name] = next(rest)
         else:
-            kind = type(getattr(spec, name))
-            options[name] = value if name == "budgets" else kind(value)
+            options[name] = type(getattr(spec, name))(next(rest))
     assert make_spec(options) == spec
 
 

@@ -5,16 +5,21 @@ Nothing here is confirmed on fresh data, so that every SPIKE is a candidate of g
 
 from __future__ import annotations
 
-import numpy as np
+from collections.abc import Sequence
 
+import numpy as np
+from msgspec.structs import replace
+
+from regimescope.analysis.attribution import attribute
+from regimescope.analysis.noise import Disturbance, disturbances
 from regimescope.analysis.phases import phases
-from regimescope.analysis.position import position_levels
+from regimescope.analysis.position import LEAST_TRACE, coarse_block, position_levels
 from regimescope.analysis.reading import Levels, read
-from regimescope.analysis.sweep import Selection, Sweep, select, to_sweep
+from regimescope.analysis.sweep import FloatArray, Selection, Sweep, select, to_sweep
 from regimescope.errors import InputError
 from regimescope.reasons import Reason
 from regimescope.records import Run, Trial
-from regimescope.results import Conclusion, Counts, Grade
+from regimescope.results import Conclusion, Counts, Grade, Regime, Verdict
 from regimescope.stats.drift import median_polish
 from regimescope.stats.estimate import summarize_repeats
 
@@ -23,23 +28,70 @@ def conclude(run: Run) -> Conclusion:
     """Return the verdict on the trials of a run.
 
     Trials of nested mode are read by context length, since latencies of shorter budgets would be
-    prefixes of one generation and hence dependent; all others by budget.
+    prefixes of one generation and hence dependent; all others by budget. Arms are read apart: the
+    warm one, or the only one, gives the verdict, any other stands in ``apart``.
 
     Raises:
         InputError: The trials cannot be a measurement: none left, mixed series, invalid latencies,
             duplicated ids, or a single one.
     """
+    arms = list(dict.fromkeys(t.series.arm for t in run.trials if t.series.arm != "observer"))
+    if len(arms) < 2:
+        return _conclude_series(run)
+    parts = []
+    for number, arm in enumerate(sorted(arms, key=lambda arm: arm != "warm")):
+        # What the observer arm says holds for the run, hence it goes with the first part alone.
+        wanted = {arm, "observer"} if number == 0 else {arm}
+        trials = tuple(t for t in run.trials if t.series.arm in wanted)
+        name = run.header.run if number == 0 else f"{run.header.run} ({arm} arm)"
+        parts.append(
+            _conclude_series(
+                Run(header=replace(run.header, run=name), trials=trials, events=run.events)
+            )
+        )
+    return replace(parts[0], apart=tuple(parts[1:]))
+
+
+def _conclude_series(run: Run) -> Conclusion:
+    """Return the verdict on one series."""
     selection = select(run)
     trials = selection.trials
-    nested = bool(trials) and trials[0].series.mode == "nested"
-    levels = position_levels(trials) if nested else budget_levels(to_sweep(selection))
-    # Without a cache a step computes all positions again: one power more than with it.
-    degree = (1 if nested else 2) + any(trial.cell.kv_cache == "off" for trial in trials)
-    reading = read(levels, degree=degree)
+    if not trials and run.trials:
+        return _nothing_left(run, selection)
+    if trials and trials[0].series.mode == "nested":
+        return _conclude_positions(run, selection)
+    sweep = to_sweep(selection)
+    levels = budget_levels(sweep)
+    reading = read(levels, degree=2 + _uncached(trials))
+    level = levels.summary.median[np.searchsorted(levels.values, sweep.x)]
+    found = disturbances(selection, np.log(sweep.latency_s) - level, block_effects(sweep))
+    positions = _positions(trials)
+    verdict, why = _overruled(reading.verdict, selection, found)
+    reasons = (*selection.reasons, *_design_reasons(trials), *found.reasons, *why)
+    return Conclusion(
+        run=run.header.run,
+        axis=run.header.axis,
+        verdict=verdict,
+        grade=Grade.C,
+        reasons=tuple(dict.fromkeys((*reasons, *reading.reasons))),
+        regimes=tuple(attribute(regime, trials, positions) for regime in reading.regimes),
+        certificate=reading.certificate,
+        baseline=reading.baseline,
+        counts=_counts(selection),
+        phases=phases(trials, by_budget=True),
+        noise=found.noise,
+        positions=positions,
+    )
+
+
+def _conclude_positions(run: Run, selection: Selection) -> Conclusion:
+    """Return the verdict on long generations, read by context length."""
+    trials = selection.trials
+    reading = read(position_levels(trials), degree=1 + _uncached(trials))
     reasons = (*selection.reasons, *_design_reasons(trials), *reading.reasons)
     return Conclusion(
         run=run.header.run,
-        axis="context" if nested else run.header.axis,
+        axis="context",
         verdict=reading.verdict,
         grade=Grade.C,
         reasons=tuple(dict.fromkeys(reasons)),
@@ -47,8 +99,50 @@ def conclude(run: Run) -> Conclusion:
         certificate=reading.certificate,
         baseline=reading.baseline,
         counts=_counts(selection),
-        phases=phases(trials, by_budget=not nested),
+        phases=phases(trials, by_budget=False),
     )
+
+
+def _nothing_left(run: Run, selection: Selection) -> Conclusion:
+    """Return the verdict when every trial failed or was dropped: the reason is the result."""
+    return Conclusion(
+        run=run.header.run,
+        axis=run.header.axis,
+        verdict=Verdict.INCONCLUSIVE,
+        grade=Grade.C,
+        reasons=tuple(dict.fromkeys(selection.reasons or (Reason.EMPTY,))),
+        counts=_counts(selection),
+    )
+
+
+def _uncached(trials: Sequence[Trial]) -> int:
+    """Return 1 without a KV cache, which makes the expected curve one power steeper, else 0."""
+    return int(any(trial.cell.kv_cache == "off" for trial in trials))
+
+
+def _positions(trials: Sequence[Trial]) -> tuple[Regime, ...]:
+    """Return slow intervals of context length in the steps of all trials."""
+    stamped = [trial for trial in trials if trial.itl_s]
+    if not stamped or max(len(t.itl_s or ()) for t in stamped) < LEAST_TRACE:
+        return ()
+    levels = position_levels(stamped, block_steps=coarse_block(stamped))
+    reading = read(levels, degree=1 + _uncached(trials))
+    return tuple(r for r in reading.regimes if r.verdict is Verdict.SPIKE)
+
+
+def _overruled(
+    verdict: Verdict, selection: Selection, found: Disturbance
+) -> tuple[Verdict, tuple[Reason, ...]]:
+    """Let drift and bimodality go before what is not a candidate (method, section 9)."""
+    if Reason.DRIFT_VETO in selection.reasons:
+        return Verdict.INCONCLUSIVE, ()
+    if verdict is Verdict.SPIKE:
+        return verdict, ()
+    if found.bimodal:
+        return Verdict.BIMODAL, (Reason.BETWEEN_PROCESS_SPREAD,)
+    if found.drifts:
+        return Verdict.DRIFT, ()
+    return verdict, ()
 
 
 def budget_levels(sweep: Sweep) -> Levels:
@@ -64,21 +158,28 @@ def budget_levels(sweep: Sweep) -> Levels:
             remedy="Measure more budgets.",
         )
     rows = np.searchsorted(sweep.values, sweep.x)
-    log_latency = np.log(sweep.latency_s)
-    groups = int(sweep.group.max()) + 1
-    if groups > 1:
-        table = np.full((sweep.values.size, groups), np.nan)
-        for row, column in set(zip(rows.tolist(), sweep.group.tolist(), strict=True)):
-            table[row, column] = np.median(log_latency[(rows == row) & (sweep.group == column)])
-        log_latency = log_latency - median_polish(table).column[sweep.group]
     by_value = [sweep.latency_s[rows == row] for row in range(sweep.values.size)]
     return Levels(
         values=sweep.values,
         # The first token of a budget is prefill's, hence one step less.
-        summary=summarize_repeats(sweep.x - 1.0, log_latency),
+        summary=summarize_repeats(sweep.x - 1.0, np.log(sweep.latency_s) - block_effects(sweep)),
         latency_s=np.array([[np.median(s), s.min(), s.max()] for s in by_value]),
         phase=sweep.phase,
     )
+
+
+def block_effects(sweep: Sweep) -> FloatArray:
+    """Return what the block of each trial adds to its log latency, shape (trials,)."""
+    groups = int(sweep.group.max()) + 1
+    if groups < 2:
+        return np.zeros(sweep.x.size)
+    rows = np.searchsorted(sweep.values, sweep.x)
+    log_latency = np.log(sweep.latency_s)
+    table = np.full((sweep.values.size, groups), np.nan)
+    for row, column in set(zip(rows.tolist(), sweep.group.tolist(), strict=True)):
+        table[row, column] = np.median(log_latency[(rows == row) & (sweep.group == column)])
+    effects: FloatArray = median_polish(table).column[sweep.group]
+    return effects
 
 
 def _counts(selection: Selection) -> Counts:

@@ -30,6 +30,8 @@ class Selection(NamedTuple):
         failed: Trials without a latency: failed, timed out, aborted.
         dropped: Trials with a latency that were left out for a reason.
         warm_ups: Warm-up trials, kept apart.
+        vetoed: Blocks that were dropped, as often as they were.
+        observed: Trials of the observer arm, kept apart.
         reasons: Reason codes that follow, each once.
     """
 
@@ -37,6 +39,8 @@ class Selection(NamedTuple):
     failed: tuple[Trial, ...]
     dropped: tuple[Trial, ...]
     warm_ups: tuple[Trial, ...]
+    vetoed: tuple[int, ...]
+    observed: tuple[Trial, ...]
     reasons: tuple[Reason, ...]
 
 
@@ -66,13 +70,16 @@ def select(run: Run) -> Selection:
         InputError: Two trials carry the same id, or the run holds more than one series.
     """
     _refuse_duplicate_ids(run.trials)
-    reasons: list[Reason] = []
-    warm_ups = tuple(trial for trial in run.trials if trial.warmup)
-    measured = [trial for trial in run.trials if not trial.warmup]
-    failed = tuple(trial for trial in measured if trial.status != "ok")
-    finished = [trial for trial in measured if trial.status == "ok"]
-    dropped = tuple(trial for trial in finished if _miscounted(trial))
-    kept = tuple(trial for trial in finished if not _miscounted(trial))
+    reasons = [event.reason for event in run.events if event.kind == "stop" and event.reason]
+    dropped_blocks = _vetoed_blocks(run)
+    trials = [t for t in run.trials if (t.process_run, t.block) not in dropped_blocks]
+    observed = tuple(t for t in trials if t.series.arm == "observer" and not t.warmup)
+    trials = [t for t in trials if t.series.arm != "observer"]
+    measured = [t for t in trials if not t.warmup and not t.sentinel]
+    failed = tuple(t for t in measured if t.status != "ok")
+    finished = [t for t in measured if t.status == "ok"]
+    dropped = tuple(t for t in finished if _miscounted(t))
+    kept = tuple(t for t in finished if not _miscounted(t))
     _refuse_mixed_series(kept)
     if dropped:
         reasons.append(Reason.TOKEN_COUNT_MISMATCH)
@@ -80,7 +87,25 @@ def select(run: Run) -> Selection:
         reasons.append(Reason.TOKENS_NOT_VERIFIED)
     if failing_values(kept, failed):
         reasons.append(Reason.BACKEND_FAILURES)
-    return Selection(kept, failed, dropped, warm_ups, tuple(reasons))
+    return Selection(
+        trials=kept,
+        failed=failed,
+        dropped=dropped,
+        warm_ups=tuple(t for t in trials if t.warmup),
+        vetoed=tuple(block for _, block in sorted(dropped_blocks)),
+        observed=observed,
+        reasons=tuple(reasons),
+    )
+
+
+def _vetoed_blocks(run: Run) -> set[tuple[int, int]]:
+    """Return process run and block of everything that was dropped because the machine drifted."""
+    found = set()
+    for event in run.events:
+        block = (event.facts or {}).get("block")
+        if event.kind == "veto" and event.process_run is not None and isinstance(block, int):
+            found.add((event.process_run, block))
+    return found
 
 
 def failing_values(kept: Sequence[Trial], failed: Sequence[Trial]) -> tuple[int, ...]:

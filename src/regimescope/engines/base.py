@@ -62,6 +62,7 @@ class Capabilities(msgspec.Struct, frozen=True, kw_only=True):
         synthetic_depth: ``fill`` can put a KV cache of any depth in place.
         reserved_memory_counter: Reserved device memory can be read.
         batch: More than one sequence can be decoded together.
+        unstamped: A generation can run without a synchronization at every step.
         virtual_clock: Time is simulated, so that a process of its own is not needed.
     """
 
@@ -76,6 +77,7 @@ class Capabilities(msgspec.Struct, frozen=True, kw_only=True):
     synthetic_depth: bool = False
     reserved_memory_counter: bool = False
     batch: bool = False
+    unstamped: bool = False
     virtual_clock: bool = False
 
 
@@ -111,12 +113,17 @@ class Session(Protocol):
         """Return what was really loaded."""
         ...
 
-    def generate(self, prompt_ids: Sequence[int], cell: Cell) -> Iterator[Step]:
+    def generate(
+        self, prompt_ids: Sequence[int], cell: Cell, *, stamped: bool = True
+    ) -> Iterator[Step]:
         """Yield once per decode step, the first time when the first output token exists.
 
         Args:
             prompt_ids: Token ids, ``cell.prompt_tokens`` of them.
             cell: What to generate; EOS is ignored and decoding is greedy.
+            stamped: Otherwise only the first token is yielded by itself; the others follow as one
+                step once the last of them exists, with no synchronization in between. Only asked
+                of engines whose capabilities name it.
 
         Raises:
             EngineError: The engine failed; the session stays usable unless it says otherwise.

@@ -53,8 +53,13 @@ class HfSession:
         """Return what was really loaded."""
         return self._facts
 
-    def generate(self, prompt_ids: Sequence[int], cell: Cell) -> Iterator[Step]:
+    def generate(
+        self, prompt_ids: Sequence[int], cell: Cell, *, stamped: bool = True
+    ) -> Iterator[Step]:
         """Yield once per token, greedily and past any end-of-sequence token.
+
+        Without stamps the steps after the first are queued on the device one after the other and
+        waited for once, at the end.
 
         The prompt is the same for all sequences of a batch. An abandoned generation keeps its
         cache until the iterator is closed.
@@ -70,7 +75,8 @@ class HfSession:
         self._check(prompt_ids, cell, budget)
         prompt = [list(prompt_ids)] * (cell.batch or 1)
         decode = self._decoder.without_cache if cell.kv_cache == "off" else self._decoder.with_cache
-        return self._steps(decode(prompt, budget))
+        tokens = decode(prompt, budget)
+        return self._steps(tokens) if stamped else self._first_and_rest(tokens)
 
     def output_ids(self) -> list[list[int]]:
         """Return the token ids of the latest generation so far, one row per sequence."""
@@ -108,13 +114,27 @@ class HfSession:
             raise EngineError(f"token ids lie outside 0 to {self._facts.vocabulary - 1}")
 
     def _steps(self, tokens: Tokens) -> Iterator[Step]:
-        """Keep the tokens and yield a step for each; turn failures into errors of this package."""
+        """Bring each token to the host and yield a step for it."""
         self._output = []
         keep = self._output.append
         try:
             for of_step in tokens:
-                keep(of_step)
+                keep(of_step.tolist())
                 yield _STEP
+        except _FAILURES as error:
+            raise EngineError(f"{type(error).__name__}: {error}") from error
+
+    def _first_and_rest(self, tokens: Tokens) -> Iterator[Step]:
+        """Yield the first token, then all others together."""
+        try:
+            self._output = [next(tokens).tolist()]
+            yield _STEP
+            rest = list(tokens)
+            # The last token exists when all do; the others are fetched after the time is taken.
+            if rest:
+                rest[-1].tolist()
+                yield Step(tokens=len(rest))
+            self._output += [of_step.tolist() for of_step in rest]
         except _FAILURES as error:
             raise EngineError(f"{type(error).__name__}: {error}") from error
 
@@ -142,6 +162,7 @@ class HfEngine:
             kv_cache=("on", "off"),
             reserved_memory_counter=True,
             batch=True,
+            unstamped=True,
         )
 
     def inspect(self, request: EngineRequest) -> ModelFacts:

@@ -1,8 +1,8 @@
 """The decode loop for transformers: one prompt in, tokens out one at a time. Layer: ``engines``.
 
-Both loops are greedy, ignore the end-of-sequence token, and hand a token over only after
-``tolist`` has brought it to the host. That waits for everything the device was given before it, so
-nothing of a step is left running when its token is handed over.
+Both loops are greedy, ignore the end-of-sequence token, and hand tokens over on the device. Whoever
+takes them decides when to wait for them: ``tolist`` brings a token to the host and so waits for
+everything the device was given before it.
 """
 
 from __future__ import annotations
@@ -17,8 +17,8 @@ from regimescope.errors import CapabilityError
 # The cache argument of ``forward``: renamed in transformers 5.24, where the old name warns.
 CACHE_KEYWORDS = ("cache", "past_key_values")
 
-# One element per step: a row per sequence, each with the one token of this step.
-Tokens = Iterator[list[list[int]]]
+# One tensor per step, on the device, shape (sequences, 1).
+Tokens = Iterator[Any]
 
 
 class Decoder:
@@ -62,7 +62,7 @@ class Decoder:
             for _ in range(budget):
                 logits = model(tokens, **keywords).logits
                 tokens = logits[:, -1].argmax(-1, keepdim=True)
-                yield tokens.tolist()
+                yield tokens
 
     def without_cache(self, prompt: Sequence[Sequence[int]], budget: int) -> Tokens:
         """Yield ``budget`` tokens per sequence, computing every position again at each step.
@@ -84,4 +84,4 @@ class Decoder:
                 logits = model(context[:, :end], **keywords).logits
                 tokens = logits[:, -1].argmax(-1, keepdim=True)
                 context[:, end : end + 1] = tokens
-                yield tokens.tolist()
+                yield tokens

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import platform
 import re
 from pathlib import Path
@@ -139,7 +140,12 @@ def device_settings(device: str) -> dict[str, Any]:
         }
         return {name: value for name, value in found.items() if value is not None}
     if kind == "cpu":
-        return {"vector_instructions": torch.backends.cpu.get_cpu_capability()}
+        settings = {"vector_instructions": torch.backends.cpu.get_cpu_capability()}
+        # Whether idle threads spin or sleep. On cores shared with other work, spinning ones make a
+        # step several times slower.
+        if "OMP_WAIT_POLICY" in os.environ:
+            settings["omp_wait_policy"] = os.environ["OMP_WAIT_POLICY"].lower()
+        return settings
     return {}
 
 

@@ -21,7 +21,7 @@ from regimescope.errors import MeasurementError, UserError, WorkerError, WorkerT
 from regimescope.measure import messages
 from regimescope.measure.messages import MAX_LINE_BYTES, Inspect, Measure, Open, Quit
 from regimescope.measure.worker import Worker
-from regimescope.records import ModelFacts, PlannedTrial, Trial
+from regimescope.records import ModelFacts, PlannedTrial, Status, Trial
 from regimescope.units import seconds
 
 # Loading weights from a slow disk or compiling kernels can take minutes; more is a hang.
@@ -204,6 +204,24 @@ class OpenRun:
             self._process.quit()
         else:
             self._process.end()
+
+
+def lost_trial(request: Open, planned: PlannedTrial, status: Status, message: str) -> Trial:
+    """Return the record of a trial whose process did not live to report it."""
+    return Trial(
+        trial_id=planned.trial_id,
+        occasion=request.occasion,
+        series=request.series,
+        cell=planned.cell,
+        status=status,
+        message=message,
+        warmup=planned.warmup,
+        sentinel=planned.sentinel,
+        phase="decode",
+        process_run=request.process_run,
+        block=planned.block,
+        repeat=planned.repeat,
+    )
 
 
 def start_process(inline: bool) -> MeasuredProcess:

@@ -78,7 +78,8 @@ class ProcessRun:
         )
         start_ns = self._session.clock.now_ns()
         try:
-            return Outcome(generate(self._session, prompt_ids, planned.cell), "ok", None)
+            timing = generate(self._session, prompt_ids, planned.cell, stamped=planned.stamped)
+            return Outcome(timing, "ok", None)
         except (EngineError, UserError, MemoryError, RuntimeError) as error:
             # RuntimeError is what array libraries raise, for want of memory among other things.
             return Outcome(Timing(start_ns, [], []), "failed", one_line(error))
@@ -99,6 +100,7 @@ class ProcessRun:
             status=outcome.status,
             message=outcome.message,
             warmup=planned.warmup,
+            sentinel=planned.sentinel,
             phase="decode",
             process_run=self._opened.process_run,
             block=planned.block,
@@ -110,9 +112,9 @@ class ProcessRun:
             ttft_s=times.ttft_s,
             decode_s=times.decode_s,
             e2e_s=times.e2e_s,
-            itl_s=times.itl_s,
-            chunk_tokens=timing.chunk_tokens if chunked else None,
-            synced=True,
+            itl_s=times.itl_s if planned.stamped else None,
+            chunk_tokens=timing.chunk_tokens if chunked and planned.stamped else None,
+            synced=planned.stamped,
         )
 
     def _idle_s(self) -> float | None:

@@ -37,7 +37,9 @@ class Latency(NamedTuple):
     itl_s: list[float] | None
 
 
-def generate(session: Session, prompt_ids: Sequence[int], cell: Cell) -> Timing:
+def generate(
+    session: Session, prompt_ids: Sequence[int], cell: Cell, *, stamped: bool = True
+) -> Timing:
     """Run one generation and stamp every step.
 
     The garbage collector is off meanwhile: a collection in the middle of a step would look like a
@@ -47,6 +49,7 @@ def generate(session: Session, prompt_ids: Sequence[int], cell: Cell) -> Timing:
         session: The loaded model.
         prompt_ids: Token ids of the prompt.
         cell: What to generate.
+        stamped: Whether every token is a step; see ``Session.generate``.
 
     Raises:
         EngineError: The engine failed; the stamps so far are lost with the trial.
@@ -55,12 +58,13 @@ def generate(session: Session, prompt_ids: Sequence[int], cell: Cell) -> Timing:
     stamps_ns: list[int] = []
     chunk_tokens: list[int] = []
     stamp, chunk = stamps_ns.append, chunk_tokens.append
-    gc.collect()
+    # Engines that stamp every step need not know the argument.
+    how = {} if stamped else {"stamped": False}
     was_enabled = gc.isenabled()
     gc.disable()
     try:
         start_ns = now_ns()
-        for step in session.generate(prompt_ids, cell):
+        for step in session.generate(prompt_ids, cell, **how):
             stamp(now_ns())
             chunk(step.tokens)
     finally:

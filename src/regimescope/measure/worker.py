@@ -7,6 +7,7 @@ orphan survives a parent that was killed.
 
 from __future__ import annotations
 
+import gc
 import os
 import queue
 import sys
@@ -65,7 +66,13 @@ def main() -> None:
     threading.Thread(target=_read_lines, args=(requests,), daemon=True).start()
     worker = Worker()
     while True:
-        reply = worker.handle(messages.decode_request(requests.get()))
+        request = messages.decode_request(requests.get())
+        # The collector is off during a trial, so garbage goes before it. What a loaded model
+        # consists of is taken out of its sight: looking at it anew takes longer than a short trial.
+        gc.collect()
+        reply = worker.handle(request)
+        if isinstance(request, Open):
+            gc.freeze()
         replies.write(messages.encode(reply))
         replies.flush()
         if isinstance(reply, Done):

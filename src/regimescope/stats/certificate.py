@@ -135,7 +135,7 @@ def exact_rank_test(x: ArrayLike, y: ArrayLike, *, alternative: str = "two-sided
     pairs = np.count_nonzero(first[:, None] == second[None, :]) / (first.size * second.size)
     # Doubled mid-ranks are integers, so the law of their sum can be counted exactly.
     ranks = np.rint(2 * stats.rankdata(np.concatenate([first, second]))).astype(np.int64)
-    law = _rank_sum_law(ranks, first.size)
+    law = rank_sum_law(ranks, first.size)
     observed = int(ranks[: first.size].sum())
     greater = float(law[observed:].sum())
     less = float(law[: observed + 1].sum())
@@ -143,7 +143,7 @@ def exact_rank_test(x: ArrayLike, y: ArrayLike, *, alternative: str = "two-sided
     return RankTest(min(1.0, p), bool(pairs > TIED_SHARE), (first.size, second.size))
 
 
-def _rank_sum_law(ranks: IntArray, size: int) -> FloatArray:
+def rank_sum_law(ranks: IntArray, size: int) -> FloatArray:
     """Probability of each sum of ``size`` of the ranks, drawn without replacement."""
     total = int(np.sort(ranks)[-size:].sum())
     law = np.zeros((size + 1, total + 1))

@@ -126,6 +126,13 @@ def test_warm_ups_and_failures_are_kept_out_of_the_curve_and_counted() -> None:
     assert Reason.BACKEND_FAILURES not in found.reasons
 
 
+def test_a_run_in_which_everything_failed_is_inconclusive_and_says_why() -> None:
+    found = conclude(run_of([trial(32, None, status="failed")]))
+    assert found.verdict is Verdict.INCONCLUSIVE
+    assert found.reasons == (Reason.BACKEND_FAILURES,)
+    assert (found.counts.trials, found.counts.failed) == (1, 1)
+
+
 def test_a_budget_that_mostly_fails_is_said() -> None:
     failures = [trial(64, None, p, status="failed", trial_id=f"f{p}") for p in range(3)]
     found = conclude(run_of([*sweep(), *failures]))
@@ -136,7 +143,6 @@ def test_a_budget_that_mostly_fails_is_said() -> None:
     ("trials", "reason"),
     [
         ([], Reason.EMPTY),
-        ([trial(32, 1.0, status="failed")], Reason.EMPTY),
         ([trial(32, 1.0)], Reason.TOO_FEW_BUDGETS),
         ([trial(32, 1.0), trial(32, 1.0)], Reason.DUPLICATE_TRIAL_ID),
         ([trial(32, 1.0), trial(64, -1.0)], Reason.INVALID_LATENCY),
@@ -199,6 +205,8 @@ def test_block_medians_drop_the_first_steps_and_shed_single_spikes() -> None:
     gaps = np.concatenate([np.full(8, 99.0), np.full(8, 1.0), np.full(8, 2.0), np.full(5, 7.0)])
     gaps[12] = 500.0
     assert block_medians(gaps).tolist() == [1.0, 2.0]
+    assert block_medians(gaps, 16).tolist() == [2.0]
+    assert block_medians(gaps[:12]).size == 0
 
 
 def nested(gaps: Sequence[float], process: int = 0) -> Trial:

@@ -62,13 +62,13 @@ def test_a_band_without_recovery_stays_slow() -> None:
 def test_prevalence_makes_some_processes_slow_and_others_not() -> None:
     band = {"onset": 4, "recovery": 9, "slowdown": 10, "prevalence": 0.5}
     levels = []
-    for process_run in range(200):
+    for process_run in range(60):
         session = SimulatedEngine().open(
             request(process_run=process_run, noise="none", bands=[band])
         )
         itl_s = latency(generate(session, [1], Cell(budget=5, kv_cache="on"))).itl_s
         levels.append(itl_s[0] > 0.05 if itl_s else None)
-    assert 70 <= sum(bool(level) for level in levels) <= 130
+    assert 15 <= sum(bool(level) for level in levels) <= 45
 
 
 def test_the_same_seed_and_process_give_the_same_times() -> None:

@@ -40,7 +40,7 @@ def planned(budget, *, warmup=False):
 
 PLAN = Plan(
     seed=0,
-    processes=(PlannedProcess(trials=tuple(planned(budget) for budget in BUDGETS)),),
+    processes=(PlannedProcess(arm="warm", trials=tuple(planned(budget) for budget in BUDGETS)),),
     skipped=("budget 2048: longer than the model",),
 )
 

@@ -12,7 +12,7 @@ def planned(budget, *, warmup=False):
 
 
 def plan_of(*trials):
-    return Plan(seed=0, processes=(PlannedProcess(trials=trials),))
+    return Plan(seed=0, processes=(PlannedProcess(arm="warm", trials=trials),))
 
 
 def test_nothing_is_estimated_before_the_first_trial():

@@ -1,0 +1,169 @@
+"""What disturbed a measurement: spread, drift, warm-up, observer. Layer: ``analysis``.
+
+Source: method, sections 1.5 and 8.
+"""
+
+from __future__ import annotations
+
+import math
+from collections import defaultdict
+from collections.abc import Sequence
+from typing import NamedTuple
+
+import numpy as np
+
+from regimescope.analysis.sweep import FloatArray, IntArray, Selection
+from regimescope.reasons import Reason
+from regimescope.records import Trial
+from regimescope.results import Estimate, Noise
+from regimescope.stats.drift import Drift, drift_test, variance_components, warm_up_test
+from regimescope.stats.estimate import Estimate as Interval
+from regimescope.stats.shift import hodges_lehmann
+
+# Processes whose levels differ by more than this are worth a word.
+MENTIONED_SPREAD = math.log(1.1)
+# Two levels are apart when the gap between them exceeds both (method, section 8.4).
+LEAST_GAP = math.log(1.3)
+GAP_SIGMAS = 6.0
+# One process on a side is an outlier, not a level.
+LEAST_PER_LEVEL = 2
+# The stamped and the plain arm agree when the interval of their ratio lies within this.
+OBSERVER_MARGIN = 0.05
+OBSERVER_LEVEL = 0.90
+
+
+class Disturbance(NamedTuple):
+    """What was found, and what follows for the verdict.
+
+    Attributes:
+        noise: The figures.
+        reasons: Reason codes.
+        drifts: The machine changed its speed over process runs.
+        bimodal: Whole processes fall into two levels.
+    """
+
+    noise: Noise
+    reasons: tuple[Reason, ...]
+    drifts: bool
+    bimodal: bool
+
+
+def disturbances(
+    selection: Selection, residual: FloatArray, block_effect: FloatArray
+) -> Disturbance:
+    """Estimate what disturbed the trials of a sweep.
+
+    Args:
+        selection: The trials by fate.
+        residual: Log latency of each trial less the level of its budget, shape (trials,).
+        block_effect: What the block of each trial adds to it, shape (trials,).
+    """
+    trials = selection.trials
+    process = np.array([-1 if t.process_run is None else t.process_run for t in trials])
+    reasons: list[Reason] = []
+    # With the levels of the budgets removed, the trials of a process are repeats of each other.
+    one_budget = np.zeros(len(trials))
+    known = bool((process >= 0).all())
+    spread = variance_components(residual, one_budget, process) if known else None
+    if spread is not None and spread.between_pooled > MENTIONED_SPREAD:
+        reasons.append(Reason.BETWEEN_PROCESS_SPREAD)
+    drift = _drift(trials, residual - block_effect, process)
+    warm_up = warm_up_test(_warm_up_differences(selection))
+    if warm_up.suspected:
+        reasons.append(Reason.WARM_UP_SUSPECTED)
+    observer = observer_effect(selection.observed)
+    if observer is not None and not _within(observer, 1 + OBSERVER_MARGIN):
+        reasons.append(Reason.OBSERVER_EFFECT)
+    sigma = 0.0 if spread is None or math.isnan(spread.within_pooled) else spread.within_pooled
+    noise = Noise(
+        within=None if spread is None else _known(spread.within_pooled),
+        between=None if spread is None else _known(spread.between_pooled),
+        drift=_as_ratio(drift.change, drift.size) if drift is not None else None,
+        warm_up=_as_ratio(warm_up.change, warm_up.size),
+        observer=observer,
+        vetoed=len(selection.vetoed) or None,
+    )
+    return Disturbance(
+        noise,
+        tuple(reasons),
+        drifts=drift is not None and drift.flagged,
+        bimodal=_two_levels(residual, process, sigma),
+    )
+
+
+def observer_effect(trials: Sequence[Trial]) -> Estimate | None:
+    """Return total time with a stamp at every token over that without, with a 90 % interval.
+
+    Args:
+        trials: Trials of the observer arm, stamped and plain, over a few budgets.
+
+    Returns:
+        ``None`` when one side is missing.
+    """
+    sides: dict[bool, list[float]] = {True: [], False: []}
+    by_budget: dict[int | None, list[Trial]] = defaultdict(list)
+    for trial in trials:
+        if trial.decode_s:
+            by_budget[trial.cell.budget].append(trial)
+    for group in by_budget.values():
+        center = float(np.median([math.log(t.decode_s) for t in group if t.decode_s]))
+        for trial in group:
+            if trial.decode_s:
+                sides[trial.synced is not False].append(math.log(trial.decode_s) - center)
+    if not sides[True] or not sides[False]:
+        return None
+    found = hodges_lehmann(sides[True], sides[False], level=OBSERVER_LEVEL)
+    return _as_ratio(found, len(sides[True]) + len(sides[False]))
+
+
+def _drift(trials: Sequence[Trial], residual: FloatArray, process: IntArray) -> Drift | None:
+    """Return the drift of residuals over the order in their process."""
+    known = np.array([trial.order_index is not None for trial in trials]) & (process >= 0)
+    if known.sum() < len(trials):
+        return None
+    order = np.array([trial.order_index for trial in trials], dtype=float)
+    return drift_test(order, residual)
+
+
+def _warm_up_differences(selection: Selection) -> list[float]:
+    """Return log warm-up minus median log of later trials of its budget, for each process."""
+    later: dict[tuple[int | None, int | None], list[float]] = defaultdict(list)
+    for trial in selection.trials:
+        if trial.decode_s:
+            later[trial.process_run, trial.cell.budget].append(math.log(trial.decode_s))
+    return [
+        math.log(first.decode_s) - float(np.median(later[first.process_run, first.cell.budget]))
+        for first in selection.warm_ups
+        if first.decode_s and later[first.process_run, first.cell.budget]
+    ]
+
+
+def _two_levels(residual: FloatArray, process: IntArray, sigma: float) -> bool:
+    """Return whether processes fall into two levels with a clear gap between them."""
+    if (process < 0).any():
+        return False
+    levels = np.sort([np.median(residual[process == number]) for number in np.unique(process)])
+    if levels.size < 2 * LEAST_PER_LEVEL:
+        return False
+    gaps = np.diff(levels)[LEAST_PER_LEVEL - 1 : levels.size - LEAST_PER_LEVEL]
+    return bool(gaps.max() > max(LEAST_GAP, GAP_SIGMAS * sigma))
+
+
+def _as_ratio(change: Interval | None, size: int) -> Estimate | None:
+    """Return a change of log seconds as a ratio."""
+    if change is None:
+        return None
+    value, low, high = (math.exp(part) for part in change)
+    return Estimate(value=value, low=low, high=high, n=size)
+
+
+def _within(estimate: Estimate, most: float) -> bool:
+    """Return whether an interval lies within a factor of one."""
+    low = estimate.value if estimate.low is None else estimate.low
+    high = estimate.value if estimate.high is None else estimate.high
+    return low >= 1 / most and high <= most
+
+
+def _known(value: float) -> float | None:
+    """Return a number, or ``None`` for NaN."""
+    return None if math.isnan(value) else float(value)

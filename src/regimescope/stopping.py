@@ -1,0 +1,151 @@
+"""When to stop: limits, timeouts, and a machine that changes its speed. Layer: beside ``measure``.
+
+Source: method, section 1.5 rule 6 and section 11. Every loop has a maximum and says why it ended.
+"""
+
+from __future__ import annotations
+
+import math
+import time
+from collections import defaultdict
+from collections.abc import Sequence
+
+import numpy as np
+
+from regimescope.errors import RegimescopeError, SpecError
+from regimescope.plan import least_block
+from regimescope.reasons import Reason
+from regimescope.records import Plan, PlannedTrial, Run, Trial
+from regimescope.spec import ScanSpec
+from regimescope.units import seconds
+
+# A block that drifted four times in a row will drift a fifth time.
+MAX_REDOS = 3
+# A sentinel that moves by less than a tenth moves no verdict at a margin of 1.25.
+LEAST_SHIFT = math.log(1.1)
+# Beyond three standard errors the move is not the sentinel's own scatter.
+NOISE_MULTIPLE = 3.0
+# Differences from which the scatter of a sentinel can be told.
+LEAST_DIFFERENCES = 6
+MAD_TO_SD = 1.4826
+# The largest published regime is 21 times slower than normal; a trial that takes more than twice
+# that share of the longest warm-up hangs.
+TIMEOUT_MULTIPLE = 50.0
+LEAST_TIMEOUT_S = 60.0
+
+
+class StopMeasuring(RegimescopeError):
+    """The run ends here for a stated reason; what is measured is kept and judged."""
+
+    def __init__(self, message: str, reason: Reason) -> None:
+        """Keep the reason code."""
+        super().__init__(message)
+        self.reason = reason
+
+
+class Limits:
+    """What a run may cost. Seconds count from its start, tokens over all its invocations."""
+
+    def __init__(self, spec: ScanSpec, done: Sequence[Trial], *, virtual: bool) -> None:
+        """Start counting.
+
+        Args:
+            spec: The limits.
+            done: Trials of earlier invocations.
+            virtual: Whether time is simulated, so that only the trials' own seconds pass.
+        """
+        self._spec = spec
+        self._tokens = sum(trial.output_tokens or 0 for trial in done)
+        self._virtual_s = 0.0
+        self._start_s = None if virtual else time.monotonic()
+        self._checked_room = bool(done)
+        self.timeout_s = spec.trial_timeout_s
+
+    def check(self, planned: PlannedTrial) -> None:
+        """Stop before a trial that a limit forbids.
+
+        Raises:
+            StopMeasuring: The limit is met.
+        """
+        most_tokens, most_s = self._spec.max_tokens, self._spec.max_seconds
+        if most_tokens is not None and self._tokens + (planned.cell.budget or 0) > most_tokens:
+            raise StopMeasuring(f"the limit of {most_tokens:,} tokens is met", Reason.LIMIT_REACHED)
+        if most_s is not None and self._spent_s() >= most_s:
+            raise StopMeasuring(f"the limit of {seconds(most_s)} is met", Reason.LIMIT_REACHED)
+
+    def count(self, trial: Trial, plan: Plan) -> None:
+        """Add what a trial cost; its warm-up tells how long the others may take.
+
+        Raises:
+            SpecError: The time limit leaves no room for one complete block.
+        """
+        self._tokens += trial.output_tokens or 0
+        spent_s = trial.e2e_s or 0.0
+        self._virtual_s += spent_s
+        if not trial.warmup or trial.status != "ok" or not plan.processes:
+            return
+        self.timeout_s = min(
+            self._spec.trial_timeout_s, max(LEAST_TIMEOUT_S, TIMEOUT_MULTIPLE * spent_s)
+        )
+        if not self._checked_room and self._spec.max_seconds is not None:
+            self._checked_room = True
+            least_s = spent_s * least_block(self._spec) / max(trial.output_tokens or 1, 1)
+            if least_s > self._spec.max_seconds:
+                raise SpecError(
+                    f"max_seconds {self._spec.max_seconds:g} leaves no room for one block.",
+                    remedy=f"A warm-up and a visit to every budget take about {seconds(least_s)}.",
+                )
+
+    def _spent_s(self) -> float:
+        """Return the seconds spent so far."""
+        return self._virtual_s if self._start_s is None else time.monotonic() - self._start_s
+
+
+class Speed:
+    """The sentinels of an invocation: how fast the machine is, process by process."""
+
+    def __init__(self) -> None:
+        """Start without a sentinel."""
+        self._log_s: dict[tuple[int, int], list[float]] = defaultdict(list)
+
+    def add(self, trial: Trial) -> None:
+        """Take note of a trial if it is a sentinel with a latency."""
+        if trial.sentinel and trial.decode_s and trial.process_run is not None:
+            self._log_s[trial.process_run, trial.block or 0].append(math.log(trial.decode_s))
+
+    def shift(self, process_run: int, block: int) -> float | None:
+        """Return the factor by which the sentinel slowed down or sped up during a block.
+
+        The second half of the block is compared with the first, within one process: a process that
+        is slow from its start on is no drift, and vetoing it would hide a process lottery.
+
+        Returns:
+            ``None`` while it moved by less than a tenth, or by no more than its own scatter.
+        """
+        log_s = self._log_s[process_run, block]
+        half = len(log_s) // 2
+        if half == 0:
+            return None
+        moved = float(np.median(log_s[-half:]) - np.median(log_s[:half]))
+        noise = self._scatter() * math.sqrt(2 / half)
+        if abs(moved) <= max(LEAST_SHIFT, NOISE_MULTIPLE * noise):
+            return None
+        return math.exp(moved)
+
+    def _scatter(self) -> float:
+        """Return the scatter of one sentinel, from neighbors in time; 0 while it is unknown."""
+        parts = [np.diff(log_s) for log_s in self._log_s.values()]
+        differences = np.concatenate(parts) if parts else np.empty(0)
+        if differences.size < LEAST_DIFFERENCES:
+            return 0.0
+        return MAD_TO_SD * float(np.median(np.abs(differences))) / math.sqrt(2)
+
+
+def vetoes(run: Run) -> dict[int, int]:
+    """Return how often each block of a run was vetoed, from its events."""
+    found: dict[int, int] = defaultdict(int)
+    for event in run.events:
+        block = (event.facts or {}).get("block")
+        if event.kind == "veto" and isinstance(block, int):
+            found[block] += 1
+    return dict(found)
