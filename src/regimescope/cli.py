@@ -14,7 +14,12 @@ from typing import TYPE_CHECKING, Annotated, Any, NoReturn
 import typer
 
 from regimescope import __version__
-from regimescope.errors import MeasurementError, SpecError, UserError
+from regimescope.errors import (
+    MeasurementError,
+    MissingDependencyError,
+    SpecError,
+    UserError,
+)
 from regimescope.spec import (
     DEFAULT_BUDGETS,
     DEFAULT_ENGINE,
@@ -173,7 +178,12 @@ def _present(run: Run, folder: Path | None, *, as_json: bool) -> None:
     from regimescope.results import to_json
 
     conclusion = api.analyze(run)
-    page = api.publish(run, conclusion, folder) if folder is not None else None
+    page = None
+    try:
+        page = api.publish(run, conclusion, folder) if folder is not None else None
+    except MissingDependencyError as error:
+        # The measurement is done and its verdict worth more than its page.
+        _say(f"No {api.REPORT} was written: {error}")
     if as_json:
         sys.stdout.buffer.write(to_json(conclusion))
         return

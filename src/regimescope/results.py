@@ -159,9 +159,9 @@ class Point(Result, frozen=True, kw_only=True):
 
     Attributes:
         x: Value of the swept axis.
-        latency_s: Median latency of its trials.
-        low_s: Fastest trial.
-        high_s: Slowest trial.
+        latency_s: Median over its trials of the latency, what their blocks have in common removed.
+        low_s: Fastest trial as measured.
+        high_s: Slowest trial as measured.
         n: Trials behind it.
         expected_s: The baseline at this value.
         slowdown: Observed over expected.

@@ -173,7 +173,7 @@ class Scan:
         self._vetoes[block] = self._vetoes.get(block, 0) + 1
         self._say(
             "veto",
-            f"block {block}: the sentinel became {ratio(shift)} as slow; measured again",
+            f"block {block}: the sentinel took {ratio(shift)} its earlier time; measured again",
             process_run=number,
             reason=Reason.DRIFT_VETO,
             facts={"block": block, "shift": shift},

@@ -97,16 +97,19 @@ def test_without_the_regime_the_same_scan_is_clean(run: Command, tmp_path: Path)
     assert found["regimes"] == []
 
 
-def test_the_summary_fits_80_columns_and_says_where_the_report_is(
-    run: Command, tmp_path: Path
-) -> None:
-    out = tmp_path / "run"
-    done = run("scan", "paper", *SIMULATED, "--out", str(out))
+def test_the_summary_fits_80_columns_and_says_where_the_report_is(run: Command) -> None:
+    done = run("scan", "paper", *SIMULATED, "--out", "here")
     assert "SPIKE candidate" in done.stdout
     assert "(480, 512]" in done.stdout
-    assert "report.html" in done.stdout
+    assert "report: here/report.html\n" in done.stdout
     assert max(len(line) for line in done.stdout.splitlines()) <= 80
     assert "\x1b" not in done.stdout + done.stderr
+
+
+def test_a_long_path_is_printed_in_one_piece(run: Command, tmp_path: Path) -> None:
+    out = tmp_path / ("long-" * 20)
+    done = run("scan", "paper", *SIMULATED, "--out", str(out))
+    assert f"report: {out / 'report.html'}\n" in done.stdout
 
 
 def test_a_run_folder_can_be_reported_and_analyzed_again(run: Command, tmp_path: Path) -> None:
@@ -233,6 +236,16 @@ def test_without_torch_the_install_line_is_named(run: Command, tmp_path: Path) -
     assert done.returncode == 2
     assert "pip install 'regimescope[hf]'" in done.stderr
     assert list(tmp_path.iterdir()) == []
+
+
+def test_without_the_drawing_libraries_the_verdict_is_still_told(
+    run: Command, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setitem(sys.modules, "altair", None)
+    done = run("scan", "paper", *SIMULATED, "--out", "here", "--quiet")
+    assert "SPIKE candidate" in done.stdout
+    assert "report.html" not in done.stdout
+    assert "pip install 'regimescope[report]'" in done.stderr
 
 
 def test_failing_budgets_are_counted_and_named(run: Command, tmp_path: Path) -> None:

@@ -67,7 +67,7 @@ def position_levels(trials: Sequence[Trial], *, block_steps: int = BLOCK_STEPS) 
     return Levels(
         values=summary.steps.astype(np.int64),
         summary=summary,
-        latency_s=np.array([[np.median(s), s.min(), s.max()] for s in by_value]),
+        range_s=np.array([[s.min(), s.max()] for s in by_value]),
         phase="decode",
     )
 

@@ -36,13 +36,13 @@ class Levels(NamedTuple):
         values: Distinct values of the axis, ascending, shape (n,).
         summary: Medians, repeats and pooled scale of log seconds; its steps are the abscissa of
             the expected curve.
-        latency_s: Median, least and largest seconds as measured, shape (n, 3).
+        range_s: Least and largest seconds as measured, shape (n, 2).
         phase: What the latencies time.
     """
 
     values: IntArray
     summary: RepeatSummary
-    latency_s: FloatArray
+    range_s: FloatArray
     phase: str
 
 
@@ -190,15 +190,16 @@ def _certificate(levels: Levels) -> Certificate | None:
 def _baseline(levels: Levels, fitted: _Fitted) -> Baseline:
     """Return the expected curve with what was measured beside it."""
     n = levels.values.size
+    level_s = np.exp(levels.summary.median).tolist()
     slowdown = np.exp(fitted.excess).tolist()
     expected_s = np.exp(levels.summary.median - fitted.excess).tolist()
     known = fitted.curve is not None
     points = tuple(
         Point(
             x=int(levels.values[k]),
-            latency_s=float(levels.latency_s[k, 0]),
-            low_s=float(levels.latency_s[k, 1]),
-            high_s=float(levels.latency_s[k, 2]),
+            latency_s=level_s[k],
+            low_s=float(levels.range_s[k, 0]),
+            high_s=float(levels.range_s[k, 1]),
             n=int(levels.summary.repeats[k]),
             expected_s=expected_s[k] if known else None,
             slowdown=slowdown[k] if known else None,

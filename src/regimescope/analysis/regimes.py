@@ -163,7 +163,7 @@ def budget_levels(sweep: Sweep) -> Levels:
         values=sweep.values,
         # The first token of a budget is prefill's, hence one step less.
         summary=summarize_repeats(sweep.x - 1.0, np.log(sweep.latency_s) - block_effects(sweep)),
-        latency_s=np.array([[np.median(s), s.min(), s.max()] for s in by_value]),
+        range_s=np.array([[s.min(), s.max()] for s in by_value]),
         phase=sweep.phase,
     )
 

@@ -93,9 +93,12 @@ def print_conclusion(
         *_curve(screen, conclusion),
         *_points(screen, conclusion),
         *_notes(screen, run, conclusion),
-        *(screen.text(f"{name}: {plain(path)}") for name, path in files if path),
     ]
     console.print(Group(*parts), width=screen.width, highlight=False)
+    for name, path in files:
+        if path:
+            # Never broken over lines: a path is there to be copied.
+            console.print(screen.text(f"{name}: {plain(path)}"), soft_wrap=True, highlight=False)
 
 
 def _verdict(screen: Screen, run: Run, conclusion: Conclusion) -> list[RenderableType]:
@@ -181,7 +184,9 @@ def _notes(screen: Screen, run: Run, conclusion: Conclusion) -> list[RenderableT
     parts.append(screen.text(tables.counts_text(run, conclusion)))
     events = tables.notable_events(run)
     if events:
-        parts.append(screen.text(f"{len(events):,} events of note, the last ones:", "bold"))
+        parts.append(
+            screen.text(f"{count(len(events), 'event')} worth a look, the latest last:", "bold")
+        )
         shown = tables.event_rows(run, most=5)
         parts += _bullets(screen, (f"{row.kind}: {row.message}" for row in shown))
     return parts

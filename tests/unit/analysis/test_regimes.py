@@ -225,7 +225,7 @@ def test_positions_are_context_lengths() -> None:
     levels = position_levels([nested([0.25] * 40), nested([0.25] * 32, 1)])
     assert levels.values.tolist() == [19, 27, 35, 43]
     assert levels.summary.repeats.tolist() == [2, 2, 2, 1]
-    assert levels.latency_s[:, 0] == pytest.approx(0.25)
+    assert levels.range_s == pytest.approx(0.25)
 
 
 def test_a_slow_zone_of_context_lengths_is_found_in_nested_runs() -> None:
