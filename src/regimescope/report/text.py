@@ -20,6 +20,7 @@ from regimescope.report import tables, wording
 from regimescope.report.escaping import encodable, plain
 from regimescope.report.terminal_chart import EXPECTED_MARK, MEDIAN_MARK, draw_curve
 from regimescope.results import Conclusion, Grade, Verdict
+from regimescope.units import count
 
 # Wider lines are harder to read, and the curve gains nothing from more columns.
 MOST_WIDTH = 100
@@ -184,9 +185,8 @@ def _notes(screen: Screen, run: Run, conclusion: Conclusion) -> list[RenderableT
     parts.append(screen.text(tables.counts_text(run, conclusion)))
     events = tables.notable_events(run)
     if events:
-        parts.append(
-            screen.text(f"{count(len(events), 'event')} worth a look, the latest last:", "bold")
-        )
+        heading = f"{count(len(events), 'event')} worth a look, the latest last:"
+        parts.append(screen.text(heading, "bold"))
         shown = tables.event_rows(run, most=5)
         parts += _bullets(screen, (f"{row.kind}: {row.message}" for row in shown))
     return parts
