@@ -19,7 +19,7 @@ PYTEST_ARGS ?=
 STAMPS := $(VENV)/.stamp-venv $(VENV)/.stamp-demo $(VENV)/.stamp-dev
 INSTALL := $(PY) -m pip install --disable-pip-version-check --quiet -c constraints.txt
 
-.PHONY: help demo test check fmt bench docs clean
+.PHONY: help demo test check fmt bench bench-overhead docs clean
 .DELETE_ON_ERROR:
 
 help:
@@ -94,6 +94,9 @@ fmt: $(VENV)/.stamp-dev
 
 bench: $(VENV)/.stamp-dev
 	@set -e; for script in $(BENCHES); do echo "$$script"; $(PY) "$$script"; done
+
+bench-overhead: $(VENV)/.stamp-dev
+	$(PY) benchmarks/overhead.py
 
 docs: $(VENV)/.stamp-dev
 	$(PY) scripts/check_docs.py

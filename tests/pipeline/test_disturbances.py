@@ -135,6 +135,11 @@ def test_a_budget_driven_regime_is_told_from_a_position_driven_one(
     assert position.recovery[0] <= 480 <= position.recovery[1] + 16
 
 
+@pytest.mark.parametrize("order", ["ascending", "descending"])
+def test_a_fixed_order_limits_the_verdict(tmp_path: Path, order: str) -> None:
+    assert Reason.FIXED_ORDER in verdict_on(tmp_path, order=order, processes=2).reasons
+
+
 def test_arms_are_judged_apart(tmp_path: Path) -> None:
     found = verdict_on(tmp_path, arms=("fresh", "warm"), processes=2)
     (fresh,) = found.apart

@@ -67,7 +67,7 @@ def _conclude_series(run: Run) -> Conclusion:
     found = disturbances(selection, np.log(sweep.latency_s) - level, block_effects(sweep))
     positions = _positions(trials)
     verdict, why = _overruled(reading.verdict, selection, found)
-    reasons = (*selection.reasons, *_design_reasons(trials), *found.reasons, *why)
+    reasons = (*selection.reasons, *_design_reasons(run, trials), *found.reasons, *why)
     return Conclusion(
         run=run.header.run,
         axis=run.header.axis,
@@ -88,7 +88,7 @@ def _conclude_positions(run: Run, selection: Selection) -> Conclusion:
     """Return the verdict on long generations, read by context length."""
     trials = selection.trials
     reading = read(position_levels(trials), degree=1 + _uncached(trials))
-    reasons = (*selection.reasons, *_design_reasons(trials), *reading.reasons)
+    reasons = (*selection.reasons, *_design_reasons(run, trials), *reading.reasons)
     return Conclusion(
         run=run.header.run,
         axis="context",
@@ -188,7 +188,7 @@ def _counts(selection: Selection) -> Counts:
     return Counts(trials=measured, failed=len(selection.failed), dropped=len(selection.dropped))
 
 
-def _design_reasons(trials: tuple[Trial, ...]) -> tuple[Reason, ...]:
+def _design_reasons(run: Run, trials: tuple[Trial, ...]) -> tuple[Reason, ...]:
     """Return what the design of the measurement limits (method, section 15)."""
     reasons = []
     repeats = np.unique([trial.cell.budget for trial in trials], return_counts=True)[1]
@@ -201,4 +201,6 @@ def _design_reasons(trials: tuple[Trial, ...]) -> tuple[Reason, ...]:
         reasons.append(Reason.SINGLE_PROCESS)
     if any(trial.order_index is None for trial in trials):
         reasons.append(Reason.MISSING_ORDER)
+    if run.header.spec is not None and run.header.spec.order != "random":
+        reasons.append(Reason.FIXED_ORDER)
     return tuple(reasons)
