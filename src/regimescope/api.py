@@ -18,7 +18,7 @@ from regimescope.host.facts import host_facts, versions
 from regimescope.importers.generic import read_table
 from regimescope.measure.isolation import inspect_model
 from regimescope.plan import check_capabilities, check_limits, check_positions, make_plan
-from regimescope.records import SCHEMA_VERSION, ModelFacts, Run, RunHeader
+from regimescope.records import SCHEMA_VERSION, Event, ModelFacts, Run, RunHeader
 from regimescope.report.html import write_report
 from regimescope.report.progress import SilentObserver
 from regimescope.results import Conclusion
@@ -26,7 +26,7 @@ from regimescope.run import Observer, Scan, engine_request
 from regimescope.spec import ScanSpec, check_spec, to_command
 from regimescope.store import RunFolder, check_free, is_run_folder, load_header
 from regimescope.store import load_run as load_run
-from regimescope.units import utc_now
+from regimescope.units import count, utc_now
 
 REPORT = "report.html"
 
@@ -87,7 +87,7 @@ def resume(path: str | Path, *, observer: Observer | None = None) -> Run:
             f"{path} holds imported measurements, not a scan.", remedy="There is nothing to resume."
         )
     _refuse_other_conditions(header, _resolve(header.spec))
-    return _execute(folder, observer)
+    return _execute(folder, observer, resumed=True)
 
 
 def analyze(source: Run | str | Path, **columns: str) -> Conclusion:
@@ -117,6 +117,8 @@ def load(source: str | Path, *, x: str | None = None, y: str | None = None) -> R
     path = Path(source)
     if is_run_folder(path):
         return load_run(path)
+    if not path.exists():
+        raise UserError(f"{path} does not exist.", remedy="Name a run folder or a table.")
     if path.is_dir():
         raise RunFolderError(
             f"{path} is no run folder.", remedy="Name one that a scan has written."
@@ -175,19 +177,30 @@ def _inline(spec: ScanSpec) -> bool:
     return spec.isolation != "process" and get_engine(spec.engine).capabilities().virtual_clock
 
 
-def _execute(folder: RunFolder, observer: Observer | None) -> Run:
+def _execute(folder: RunFolder, observer: Observer | None, *, resumed: bool = False) -> Run:
     """Measure what is left of a run folder's plan and return the whole run."""
-    run = load_run(folder.path)
-    if run.header.spec is None:
-        raise RunFolderError(f"{folder.path} holds no spec.", remedy="Start a new scan.")
-    Scan(
-        folder,
-        run,
-        occasion=uuid.uuid4().hex[:12],
-        inline=_inline(run.header.spec),
-        observer=observer or SilentObserver(),
-    ).execute()
+    with folder.locked() as torn:
+        if resumed:
+            _go_on(folder, torn)
+        run = load_run(folder.path)
+        if run.header.spec is None:
+            raise RunFolderError(f"{folder.path} holds no spec.", remedy="Start a new scan.")
+        Scan(
+            folder,
+            run,
+            occasion=uuid.uuid4().hex[:12],
+            inline=_inline(run.header.spec),
+            observer=observer or SilentObserver(),
+        ).execute()
     return load_run(folder.path)
+
+
+def _go_on(folder: RunFolder, torn: int) -> None:
+    """Write down that a run is taken up again, and what its last invocation left half-written."""
+    if torn:
+        message = f"{count(torn, 'half-written line')} of an earlier invocation was cut off"
+        folder.append_event(Event(kind="torn_line", at_utc=utc_now(), message=message))
+    folder.append_event(Event(kind="resume", at_utc=utc_now(), message="taken up again"))
 
 
 def _refuse_other_conditions(header: RunHeader, model: ModelFacts) -> None:
@@ -198,8 +211,14 @@ def _refuse_other_conditions(header: RunHeader, model: ModelFacts) -> None:
         for name, old in header.versions.items()
         if now.get(name) != old
     ]
-    if header.model is not None and header.model.description != model.description:
-        differences.append(f"device was {header.model.description}, is {model.description}")
+    if header.model is not None:
+        if header.model.description != model.description:
+            differences.append(f"device was {header.model.description}, is {model.description}")
+        differences += [
+            f"{name} was {old}, is {model.settings.get(name, 'absent')}"
+            for name, old in header.model.settings.items()
+            if model.settings.get(name) != old
+        ]
     if differences:
         raise RunFolderError(
             f"{header.run} was begun under other conditions: {'; '.join(differences)}.",

@@ -34,6 +34,8 @@ if TYPE_CHECKING:
     from regimescope.records import Run
 
 FAILED, UNUSABLE, INTERRUPTED = 1, 2, 130
+# A line of an error names a path and a list of choices; longer ones are library output.
+MOST_CHARACTERS = 2000
 
 app = typer.Typer(
     name="regimescope",
@@ -223,8 +225,11 @@ def _console(*, stderr: bool = False) -> Console:
 
 
 def _say(message: str) -> None:
-    """Print a line on standard error."""
-    typer.echo(message, err=True)
+    """Print lines on standard error; what came from outside cannot steer the terminal."""
+    from regimescope.report.escaping import plain
+
+    for line in message.splitlines():
+        typer.echo(plain(line, limit=MOST_CHARACTERS), err=True)
 
 
 def _fail(message: str, status: int) -> NoReturn:
@@ -241,6 +246,9 @@ def main() -> None:
         app()
     except UserError as error:
         _fail(str(error), UNUSABLE)
+    except OSError as error:
+        # Standard output on a full disk, for one; files of ours raise errors of our own.
+        _fail(f"{error.strerror or error}.", FAILED)
     except MeasurementError as error:
         _fail(str(error), FAILED)
 

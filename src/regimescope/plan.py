@@ -212,6 +212,19 @@ def remaining(
     return Plan(seed=plan.seed, processes=tuple(left), skipped=plan.skipped)
 
 
+def without_budgets(plan: Plan, budgets: Collection[int | None], finished: Collection[str]) -> Plan:
+    """Return a plan without what is not yet measured of some budgets; sentinels stay."""
+
+    def stays(trial: PlannedTrial) -> bool:
+        return not trial.counts or trial.cell.budget not in budgets or trial.trial_id in finished
+
+    processes = tuple(
+        replace(process, trials=tuple(t for t in process.trials if stays(t)))
+        for process in plan.processes
+    )
+    return replace(plan, processes=processes)
+
+
 def _redone(trial: PlannedTrial, vetoes: Mapping[int, int]) -> PlannedTrial:
     """Return a trial under the id of its latest attempt."""
     attempts = vetoes.get(trial.block, 0)

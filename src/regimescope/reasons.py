@@ -110,7 +110,7 @@ _MEANINGS: dict[Reason, str] = {
     Reason.CAPACITY_COVARIES: "the allocated capacity follows the swept axis",
     Reason.NO_CONTROL: "no normal budget on one side of the slow interval",
     Reason.GAP_TOO_WIDE: "the grid has gaps wider than the regimes looked for",
-    Reason.LIMIT_REACHED: "a limit stopped the measurement before the plan was done",
+    Reason.LIMIT_REACHED: "the measurement ended before the plan was done; --resume finishes it",
     Reason.OBSERVER_EFFECT: "stamping every token changes the total time",
     Reason.DRIFT_VETO: "the machine drifted; blocks were dropped",
     Reason.WARM_UP_SUSPECTED: "first trials are slower than later ones",

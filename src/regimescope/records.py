@@ -23,8 +23,6 @@ EventKind = Literal[
     "process_start",
     "process_end",
     "process_death",
-    "warm_up",
-    "idle_burst",
     "skip",
     "timeout",
     "veto",

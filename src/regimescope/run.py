@@ -10,8 +10,6 @@ from collections import Counter
 from itertools import pairwise
 from typing import Any, Protocol
 
-from msgspec.structs import replace
-
 from regimescope.engines.base import EngineRequest
 from regimescope.errors import (
     MeasurementError,
@@ -21,7 +19,7 @@ from regimescope.errors import (
 )
 from regimescope.measure.isolation import OpenRun, lost_trial, start_process
 from regimescope.measure.messages import Open
-from regimescope.plan import measured, remaining
+from regimescope.plan import measured, remaining, without_budgets
 from regimescope.reasons import Reason
 from regimescope.records import (
     Event,
@@ -35,7 +33,14 @@ from regimescope.records import (
     Trial,
 )
 from regimescope.spec import Arm, ScanSpec
-from regimescope.stopping import MAX_REDOS, Limits, Speed, StopMeasuring, vetoes
+from regimescope.stopping import (
+    MAX_REDOS,
+    Limits,
+    Speed,
+    StopMeasuring,
+    skipped_budgets,
+    vetoes,
+)
 from regimescope.store import RunFolder
 from regimescope.units import ratio, utc_now
 
@@ -92,9 +97,9 @@ class Scan:
         self._folder, self._observer = folder, observer
         self._spec: ScanSpec = header.spec
         self._model: ModelFacts = header.model
-        self._plan: Plan = header.plan
         self._occasion, self._inline = occasion, inline
         self._finished = {trial.trial_id for trial in run.trials}
+        self._plan = without_budgets(header.plan, skipped_budgets(run), self._finished)
         self._vetoes = vetoes(run)
         self._next_process_run = 1 + max((t.process_run or 0 for t in run.trials), default=-1)
         self._deaths: Counter[int | None] = Counter()
@@ -119,7 +124,8 @@ class Scan:
             self._stop("interrupted; finished trials are kept", Reason.LIMIT_REACHED)
             raise
         except RegimescopeError as error:
-            self._stop(str(error), Reason.BACKEND_FAILURES)
+            failed = isinstance(error, MeasurementError)
+            self._stop(str(error), Reason.BACKEND_FAILURES if failed else Reason.LIMIT_REACHED)
             raise
         self._say("done", f"all {measured(self._plan)} trials of the plan are finished")
         self._observer.finished("plan finished")
@@ -152,7 +158,7 @@ class Scan:
         self._limits.check(planned)
         self._observer.trial_started(planned)
         try:
-            trial = child.measure(planned, self._limits.timeout_s)
+            trial = child.measure(planned, self._limits.timeout_s(planned))
         except WorkerError as error:
             self._record_death(planned, request, error)
             return False
@@ -183,6 +189,7 @@ class Scan:
                 f"block {block} was vetoed {self._vetoes[block]} times: this machine drifts",
                 Reason.DRIFT_VETO,
             )
+        self._show_plan()
         if not self._inline:
             time.sleep(COOL_DOWN_S)
         return True
@@ -219,19 +226,12 @@ class Scan:
 
     def _skip_budget(self, budget: int | None) -> None:
         """Take a budget that keeps ending its process out of what is left."""
-        processes = []
-        for process in self._plan.processes:
-            kept = tuple(
-                t
-                for t in process.trials
-                if t.warmup or t.cell.budget != budget or t.trial_id in self._finished
-            )
-            processes.append(replace(process, trials=kept))
-        self._plan = replace(self._plan, processes=tuple(processes))
+        self._plan = without_budgets(self._plan, {budget}, self._finished)
         self._say(
             "skip",
             f"budget {budget} ended its process {MAX_DEATHS} times and is not tried again",
             reason=Reason.BACKEND_FAILURES,
+            facts={"budget": budget},
         )
         self._show_plan()
 

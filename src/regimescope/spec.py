@@ -107,12 +107,7 @@ def make_spec(options: Mapping[str, Any]) -> ScanSpec:
     table["budgets"] = parse_budgets(options["budgets"])
     table["arms"] = parse_arms(options.get("arms", "warm"))
     table["engine_options"] = parse_engine_options(options.get("engine_option") or ())
-    for name, choices in _CHOICES.items():
-        if table.get(name, choices[0]) not in choices:
-            raise SpecError(
-                f"--{name.replace('_', '-')} {table[name]!r} is not known.",
-                remedy=f"Choose one of: {listing(choices)}.",
-            )
+    _check_choices(table)
     spec = msgspec.convert(table, ScanSpec)
     check_spec(spec)
     return spec
@@ -124,6 +119,16 @@ _CHOICES: dict[str, tuple[str, ...]] = {
     "mode": get_args(Mode),
     "order": get_args(Order),
 }
+
+
+def _check_choices(table: Mapping[str, Any]) -> None:
+    """Refuse a setting that is not one of its choices."""
+    for name, choices in _CHOICES.items():
+        if table.get(name, choices[0]) not in choices:
+            raise SpecError(
+                f"--{name.replace('_', '-')} {table[name]!r} is not known.",
+                remedy=f"Choose one of: {listing(choices)}.",
+            )
 
 
 def parse_arms(text: str) -> tuple[Arm, ...]:
@@ -273,6 +278,8 @@ def check_spec(spec: ScanSpec) -> None:
         SpecError: Naming the key and the bound.
     """
     check_budgets(spec.budgets, where="budgets")
+    parse_arms(",".join(spec.arms))
+    _check_choices({name: getattr(spec, name) for name in _CHOICES})
     for key, low, high in (
         ("prompt_tokens", 1, MAX_BUDGET),
         ("batch", 1, 4096),

@@ -55,11 +55,20 @@ class Limits:
             virtual: Whether time is simulated, so that only the trials' own seconds pass.
         """
         self._spec = spec
-        self._tokens = sum(trial.output_tokens or 0 for trial in done)
+        self._tokens = sum(_decoded(trial) for trial in done)
         self._virtual_s = 0.0
         self._start_s = None if virtual else time.monotonic()
         self._checked_room = bool(done)
-        self.timeout_s = spec.trial_timeout_s
+        self._timeout_s = spec.trial_timeout_s
+
+    def timeout_s(self, planned: PlannedTrial) -> float:
+        """Return how long the answer to a trial may take.
+
+        A warm-up repeats itself until its time has passed, and may begin once more just before.
+        """
+        if planned.warmup:
+            return 2 * self._spec.trial_timeout_s + self._spec.warm_up_s
+        return self._timeout_s
 
     def check(self, planned: PlannedTrial) -> None:
         """Stop before a trial that a limit forbids.
@@ -79,12 +88,12 @@ class Limits:
         Raises:
             SpecError: The time limit leaves no room for one complete block.
         """
-        self._tokens += trial.output_tokens or 0
+        self._tokens += _decoded(trial)
         spent_s = trial.e2e_s or 0.0
         self._virtual_s += spent_s
         if not trial.warmup or trial.status != "ok" or not plan.processes:
             return
-        self.timeout_s = min(
+        self._timeout_s = min(
             self._spec.trial_timeout_s, max(LEAST_TIMEOUT_S, TIMEOUT_MULTIPLE * spent_s)
         )
         if not self._checked_room and self._spec.max_seconds is not None:
@@ -99,6 +108,12 @@ class Limits:
     def _spent_s(self) -> float:
         """Return the seconds spent so far."""
         return self._virtual_s if self._start_s is None else time.monotonic() - self._start_s
+
+
+def _decoded(trial: Trial) -> int:
+    """Return the tokens a trial decoded, repetitions of a warm-up included."""
+    generations = (trial.counters or {}).get("warm_up_generations", 1.0)
+    return round((trial.output_tokens or 0) * generations)
 
 
 class Speed:
@@ -149,3 +164,9 @@ def vetoes(run: Run) -> dict[int, int]:
         if event.kind == "veto" and isinstance(block, int):
             found[block] += 1
     return dict(found)
+
+
+def skipped_budgets(run: Run) -> set[int]:
+    """Return the budgets that kept ending their process and are not tried again."""
+    budgets = ((event.facts or {}).get("budget") for event in run.events if event.kind == "skip")
+    return {budget for budget in budgets if isinstance(budget, int)}

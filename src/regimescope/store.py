@@ -13,8 +13,9 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import IO, Any, TypeVar
 
 import msgspec
 
@@ -58,22 +59,36 @@ class RunFolder:
 
     @classmethod
     def reopen(cls, path: Path) -> RunFolder:
-        """Open a run folder to go on with it, and cut off a half-written last line.
+        """Open a run folder to go on with it.
 
         Raises:
-            RunFolderError: It is no run folder or cannot be written.
+            RunFolderError: It is no run folder.
         """
         load_header(path)
-        folder = cls(path)
+        return cls(path)
+
+    @contextmanager
+    def locked(self) -> Iterator[int]:
+        """Keep other writers out, and cut off a half-written last line.
+
+        The system releases the lock when the process ends, however it ends.
+
+        Yields:
+            How many lines were cut.
+
+        Raises:
+            RunFolderError: Another process writes, or the folder cannot be written.
+        """
         try:
-            for name in (TRIALS, EVENTS):
-                _cut_torn_line(path / name)
+            with (self.path / TRIALS).open("ab") as held, (self.path / EVENTS).open("ab"):
+                _lock(held, self.path)
+                torn = sum(_cut_torn_line(self.path / name) for name in (TRIALS, EVENTS))
+                yield torn
         except OSError as error:
             raise RunFolderError(
-                f"The run folder {path} cannot be written: {error.strerror}.",
-                remedy="Make it writable, or copy it elsewhere.",
+                f"The run folder {self.path} cannot be written: {error.strerror}.",
+                remedy="Make it writable, or free some space; finished trials are kept.",
             ) from error
-        return folder
 
     def write_header(self, header: RunHeader) -> None:
         """Replace ``run.json`` in one step, so that a crash leaves the old or the new one."""
@@ -95,7 +110,13 @@ def check_free(path: Path) -> None:
     Raises:
         RunFolderError: The path exists.
     """
-    if path.exists() or path.is_symlink():
+    try:
+        taken = path.exists() or path.is_symlink()
+    except OSError as error:
+        raise RunFolderError(
+            f"{path} cannot be looked up: {error.strerror}.", remedy="Name another folder."
+        ) from error
+    if taken:
         remedy = (
             f"Go on with it by --resume {path}, or name another folder with --out."
             if (path / HEADER).is_file()
@@ -170,7 +191,10 @@ def load_run(path: str | Path) -> Run:
     folder = Path(path)
     header = load_header(folder)
     trials, torn_trials = _read_lines(folder / TRIALS, Trial)
-    events, torn_events = _read_lines(folder / EVENTS, Event)
+    events: list[Event] = []
+    torn_events = 0
+    if (folder / EVENTS).exists():  # events explain a run; without them it is still a run
+        events, torn_events = _read_lines(folder / EVENTS, Event)
     return Run(
         header=header,
         trials=tuple(trials),
@@ -216,9 +240,26 @@ def _append(file: Path, record: Trial | Event) -> None:
         os.fsync(lines.fileno())
 
 
-def _cut_torn_line(file: Path) -> None:
-    """Cut off what follows the last line end, if anything does."""
+def _lock(file: IO[bytes], path: Path) -> None:
+    """Lock an open file against other processes, where the system knows such locks."""
+    try:
+        import fcntl
+    except ImportError:  # pragma: no cover - Windows, where two writers are not kept apart
+        return
+    try:
+        fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError as error:
+        raise RunFolderError(
+            f"Another process is writing to {path}.",
+            remedy="Wait until it is done, or end it first.",
+        ) from error
+
+
+def _cut_torn_line(file: Path) -> bool:
+    """Cut off what follows the last line end; return whether anything did."""
     content = file.read_bytes()
-    if content and not content.endswith(b"\n"):
-        with file.open("r+b") as lines:
-            lines.truncate(content.rfind(b"\n") + 1)
+    if not content or content.endswith(b"\n"):
+        return False
+    with file.open("r+b") as lines:
+        lines.truncate(content.rfind(b"\n") + 1)
+    return True

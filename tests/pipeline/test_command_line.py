@@ -121,6 +121,13 @@ def test_a_run_folder_can_be_reported_and_analyzed_again(run: Command, tmp_path:
     assert run("analyze", str(out), "--json").stdout == first
 
 
+def test_two_arms_give_one_page_and_two_verdicts(run: Command) -> None:
+    arms = ("--arms", "warm,fresh", "--processes", "2")
+    found = json.loads(run("scan", "paper", *SIMULATED, *arms, "--out", "here", "--json").stdout)
+    assert found["verdict"] == "SPIKE"
+    assert [other["verdict"] for other in found["apart"]] == ["SPIKE"]
+
+
 def test_nested_mode_is_analyzed_by_context_length(run: Command, tmp_path: Path) -> None:
     band = '[{"onset":400,"recovery":500,"slowdown":4,"axis":"context"}]'
     done = run(
@@ -171,10 +178,13 @@ def test_engines_are_listed_with_their_state(run: Command) -> None:
         (("scan", "tiny", "--device", "cpu", "--budgets", "512,1024"), "1,024 positions"),
         (("scan", "smooth", "--engine", "simulated", "--kv-cache", "maybe"), "on, off"),
         (("scan", "smooth", "--engine", "simulated", "--engine-option", "bandz=1"), "bands"),
+        (("scan", "smooth", "--engine", "simulated", "--device", "tpu"), "virtual"),
+        (("scan", "smooth", "--engine", "simulated", "--dtype", "int3"), "float32"),
+        (("analyze", "nowhere.csv"), "does not exist"),
         (("scan", "--resume", "nowhere"), "no run folder"),
         (("scan", "tiny", "--resume", "nowhere", "--seed", "4"), "cannot be given beside"),
         (("report", "nowhere"), "nowhere"),
-        (("analyze", "nowhere.csv", "--x", "a", "--y", "b"), "No such file"),
+        (("analyze", "nowhere.csv", "--x", "a", "--y", "b"), "does not exist"),
     ],
 )
 def test_bad_input_is_refused_before_anything_is_measured(

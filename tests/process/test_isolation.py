@@ -6,6 +6,7 @@ import os
 import signal
 import subprocess
 import sys
+import time
 from typing import Any
 
 import psutil
@@ -57,9 +58,10 @@ def test_both_ways_of_isolation_measure_the_same(kind: type[ChildProcess]) -> No
 
 def test_the_child_is_gone_after_a_run() -> None:
     with OpenRun(ChildProcess(), OPEN) as child:
-        pid = child._process._process.pid
+        process = child._process._process
         child.measure(PLANNED, 60)
-    assert not psutil.pid_exists(pid)
+    assert not psutil.pid_exists(process.pid)
+    assert process.returncode == 0
 
 
 def test_a_wrong_request_is_told_in_the_words_of_the_engine() -> None:
@@ -143,6 +145,18 @@ def test_a_child_that_hangs_is_ended_with_everything_it_started(
     assert not psutil.pid_exists(grandchild) or (
         psutil.Process(grandchild).status() == psutil.STATUS_ZOMBIE
     )
+
+
+def test_what_a_dead_child_started_is_ended_with_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    program = (
+        "import subprocess, sys\n"
+        "subprocess.Popen([sys.executable, '-c', 'import time; time.sleep(600)'])\n"
+    )
+    child = scripted(monkeypatch, program)
+    started = time.monotonic()
+    with pytest.raises(WorkerError, match="status 0"):
+        child.ask(Quit(), 300)
+    assert time.monotonic() - started < 290  # it did not wait for what the child left behind
 
 
 def test_what_libraries_print_does_not_reach_the_messages() -> None:

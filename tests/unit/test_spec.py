@@ -114,6 +114,12 @@ def test_values_out_of_range_are_refused_with_the_range(key: str, value: float) 
         check_spec(msgspec.structs.replace(ScanSpec(), **{key: value}))
 
 
+@pytest.mark.parametrize("change", [{"arms": ()}, {"arms": ("observer",)}, {"order": "x"}])
+def test_python_callers_get_the_same_checks(change: dict[str, Any]) -> None:
+    with pytest.raises(SpecError):
+        check_spec(msgspec.structs.replace(ScanSpec(), **change))
+
+
 def test_only_the_budget_axis_can_be_scanned() -> None:
     with pytest.raises(SpecError, match="axis"):
         check_spec(ScanSpec(axis="prompt"))

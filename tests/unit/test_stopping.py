@@ -84,9 +84,14 @@ def test_a_time_limit_without_room_for_a_block_is_refused_once_the_speed_is_know
 def test_the_timeout_follows_the_warm_up_within_its_bounds() -> None:
     for warm_up_s, expected in ((0.1, 60.0), (10.0, 500.0), (100.0, 3600.0)):
         scaled = limits()
-        assert scaled.timeout_s == 3600.0
+        assert scaled.timeout_s(planned(32)) == 3600.0
         scaled.count(warm_up(warm_up_s), make_plan(SPEC))
-        assert scaled.timeout_s == pytest.approx(expected)
+        assert scaled.timeout_s(planned(32)) == pytest.approx(expected)
+
+
+def test_a_warm_up_may_take_its_repetitions_too() -> None:
+    first = PlannedTrial(trial_id="w", cell=Cell(budget=32), block=0, repeat=0, warmup=True)
+    assert limits(trial_timeout_s=2.0, warm_up_s=100.0).timeout_s(first) > 100.0
 
 
 def shift_of(*levels: float, before: Speed | None = None) -> float | None:

@@ -94,7 +94,9 @@ def test_a_torn_last_line_is_passed_over_counted_and_cut_off(folder: RunFolder, 
     run = load_run(folder.path)
     assert run.trials == (trial("one"),)
     assert run.torn_lines == 1
-    RunFolder.reopen(folder.path).append_trial(trial("three"))
+    with RunFolder.reopen(folder.path).locked() as torn:
+        assert torn == 1
+        folder.append_trial(trial("three"))
     assert [t.trial_id for t in load_run(folder.path).trials] == ["one", "three"]
     assert len(last) > cut
 
@@ -145,3 +147,16 @@ def test_the_header_is_replaced_in_one_step(folder: RunFolder) -> None:
         "run.json",
         "trials.jsonl",
     ]
+
+
+def test_a_second_writer_is_kept_out_until_the_first_is_done(folder: RunFolder) -> None:
+    other = RunFolder.reopen(folder.path)
+    with folder.locked(), pytest.raises(RunFolderError, match="Another process"), other.locked():
+        pass
+    with other.locked() as torn:
+        assert torn == 0
+
+
+def test_a_run_without_events_is_still_a_run(folder: RunFolder) -> None:
+    (folder.path / "events.jsonl").unlink()
+    assert len(load_run(folder.path).trials) == 2

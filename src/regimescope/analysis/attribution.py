@@ -14,7 +14,7 @@ from typing import NamedTuple
 import numpy as np
 from msgspec.structs import replace
 
-from regimescope.analysis.position import block_medians
+from regimescope.analysis.position import block_medians, has_trace
 from regimescope.analysis.sweep import FloatArray
 from regimescope.records import Trial
 from regimescope.results import Prefix, Regime, Verdict
@@ -43,18 +43,31 @@ class _Shared(NamedTuple):
     excess: FloatArray
 
 
-def attribute(regime: Regime, trials: Sequence[Trial], positions: Sequence[Regime]) -> Regime:
+def in_spike(budget: int | None, regimes: Sequence[Regime]) -> bool:
+    """Return whether a budget lies inside one of the slow intervals that end."""
+    return any(
+        r.verdict is Verdict.SPIKE
+        and r.onset is not None
+        and r.recovery is not None
+        and r.onset[1] <= (budget or 0) < r.recovery[1]
+        for r in regimes
+    )
+
+
+def attribute(
+    regime: Regime, regimes: Sequence[Regime], trials: Sequence[Trial], positions: Sequence[Regime]
+) -> Regime:
     """Return a slow interval with what its slowness follows, where the steps can tell.
 
     Args:
         regime: A slow interval of budgets.
+        regimes: All of them.
         trials: Stamped trials of the sweep.
         positions: Slow intervals of context length found in the steps of all trials.
     """
-    shared = _shared_steps(regime, trials)
+    shared = _shared_steps(regime, regimes, trials)
     if shared is None:
-        # Without a longer normal generation only the positions themselves can tell.
-        return replace(regime, follows="context_length") if positions else regime
+        return regime
     ratio = float(np.median(shared.slow) - np.median(shared.normal))
     test = exact_rank_test(shared.slow, shared.normal)
     n = (len(shared.slow), len(shared.normal))
@@ -69,6 +82,8 @@ def attribute(regime: Regime, trials: Sequence[Trial], positions: Sequence[Regim
 
 def _follows(prefix: Prefix, shared: _Shared, positions: Sequence[Regime]) -> str | None:
     """Return what the slowness follows; ``None`` where the evidence does not agree."""
+    if min(prefix.n) < LEAST_PROCESSES:
+        return None
     half = math.log(prefix.ratio) / 2
     if not prefix.consistent and half > 0:
         elevated = float(np.mean(shared.excess > half))
@@ -76,13 +91,17 @@ def _follows(prefix: Prefix, shared: _Shared, positions: Sequence[Regime]) -> st
     return "context_length" if positions else None
 
 
-def _shared_steps(regime: Regime, trials: Sequence[Trial]) -> _Shared | None:
+def _shared_steps(
+    regime: Regime, regimes: Sequence[Regime], trials: Sequence[Trial]
+) -> _Shared | None:
     """Collect the steps that slow generations share with longer normal ones."""
     if regime.verdict is not Verdict.SPIKE or regime.onset is None or regime.recovery is None:
         return None
     first, after = regime.onset[1], regime.recovery[1]
-    slow = [t for t in trials if t.itl_s and first <= (t.cell.budget or 0) < after]
-    normal = [t for t in trials if t.itl_s and (t.cell.budget or 0) >= after]
+    traced = [t for t in trials if has_trace(t)]
+    slow = [t for t in traced if first <= (t.cell.budget or 0) < after]
+    longer = [t for t in traced if (t.cell.budget or 0) >= after]
+    normal = [t for t in longer if not in_spike(t.cell.budget, regimes)]
     if not slow or not normal:
         return None
     slow_blocks, normal_blocks = _blocks(slow), _blocks(normal)

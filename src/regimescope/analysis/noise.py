@@ -142,7 +142,9 @@ def _two_levels(residual: FloatArray, process: IntArray, sigma: float) -> bool:
     """Return whether processes fall into two levels with a clear gap between them."""
     if (process < 0).any():
         return False
-    levels = np.sort([np.median(residual[process == number]) for number in np.unique(process)])
+    numbers, trials = np.unique(process, return_counts=True)
+    # A process of one trial has an accident for a level.
+    levels = np.sort([np.median(residual[process == k]) for k in numbers[trials > 1]])
     if levels.size < 2 * LEAST_PER_LEVEL:
         return False
     gaps = np.diff(levels)[LEAST_PER_LEVEL - 1 : levels.size - LEAST_PER_LEVEL]

@@ -39,7 +39,7 @@ def position_levels(trials: Sequence[Trial], *, block_steps: int = BLOCK_STEPS) 
     Raises:
         InputError: No trial has gaps, or the traces are too short.
     """
-    traces = [(trial, trial.itl_s) for trial in trials if trial.itl_s]
+    traces = [(trial, trial.itl_s or []) for trial in trials if has_trace(trial)]
     if not traces:
         raise InputError(
             Reason.NO_TRACES,
@@ -70,6 +70,11 @@ def position_levels(trials: Sequence[Trial], *, block_steps: int = BLOCK_STEPS) 
         range_s=np.array([[s.min(), s.max()] for s in by_value]),
         phase="decode",
     )
+
+
+def has_trace(trial: Trial) -> bool:
+    """Return whether a trial has gaps, all of them positive as a monotonic clock gives them."""
+    return bool(trial.itl_s) and min(trial.itl_s or [0.0]) > 0
 
 
 def coarse_block(trials: Sequence[Trial]) -> int:

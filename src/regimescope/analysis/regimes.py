@@ -10,12 +10,20 @@ from collections.abc import Sequence
 import numpy as np
 from msgspec.structs import replace
 
-from regimescope.analysis.attribution import attribute
+from regimescope.analysis.attribution import attribute, in_spike
 from regimescope.analysis.noise import Disturbance, disturbances
 from regimescope.analysis.phases import phases
-from regimescope.analysis.position import LEAST_TRACE, coarse_block, position_levels
+from regimescope.analysis.position import LEAST_TRACE, coarse_block, has_trace, position_levels
 from regimescope.analysis.reading import Levels, read
-from regimescope.analysis.sweep import FloatArray, Selection, Sweep, select, to_sweep
+from regimescope.analysis.sweep import (
+    FloatArray,
+    Selection,
+    Sweep,
+    one_arm,
+    primary_series,
+    select,
+    to_sweep,
+)
 from regimescope.errors import InputError
 from regimescope.reasons import Reason
 from regimescope.records import Run, Trial
@@ -35,21 +43,14 @@ def conclude(run: Run) -> Conclusion:
         InputError: The trials cannot be a measurement: none left, mixed series, invalid latencies,
             duplicated ids, or a single one.
     """
-    arms = list(dict.fromkeys(t.series.arm for t in run.trials if t.series.arm != "observer"))
-    if len(arms) < 2:
-        return _conclude_series(run)
-    parts = []
-    for number, arm in enumerate(sorted(arms, key=lambda arm: arm != "warm")):
-        # What the observer arm says holds for the run, hence it goes with the first part alone.
-        wanted = {arm, "observer"} if number == 0 else {arm}
-        trials = tuple(t for t in run.trials if t.series.arm in wanted)
-        name = run.header.run if number == 0 else f"{run.header.run} ({arm} arm)"
-        parts.append(
-            _conclude_series(
-                Run(header=replace(run.header, run=name), trials=trials, events=run.events)
-            )
-        )
-    return replace(parts[0], apart=tuple(parts[1:]))
+    first = primary_series(run)
+    arms = {t.series.arm for t in run.trials} - {t.series.arm for t in first.trials}
+    others = []
+    for arm in sorted(arms, key=str):
+        part = one_arm(run, arm, observer=False)
+        name = f"{run.header.run} ({arm} arm)"
+        others.append(_conclude_series(replace(part, header=replace(run.header, run=name))))
+    return replace(_conclude_series(first), apart=tuple(others))
 
 
 def _conclude_series(run: Run) -> Conclusion:
@@ -65,7 +66,7 @@ def _conclude_series(run: Run) -> Conclusion:
     reading = read(levels, degree=2 + _uncached(trials))
     level = levels.summary.median[np.searchsorted(levels.values, sweep.x)]
     found = disturbances(selection, np.log(sweep.latency_s) - level, block_effects(sweep))
-    positions = _positions(trials)
+    positions = _positions(trials, reading.regimes)
     verdict, why = _overruled(reading.verdict, selection, found)
     reasons = (*selection.reasons, *_design_reasons(run, trials), *found.reasons, *why)
     return Conclusion(
@@ -74,7 +75,9 @@ def _conclude_series(run: Run) -> Conclusion:
         verdict=verdict,
         grade=Grade.C,
         reasons=tuple(dict.fromkeys((*reasons, *reading.reasons))),
-        regimes=tuple(attribute(regime, trials, positions) for regime in reading.regimes),
+        regimes=tuple(
+            attribute(regime, reading.regimes, trials, positions) for regime in reading.regimes
+        ),
         certificate=reading.certificate,
         baseline=reading.baseline,
         counts=_counts(selection),
@@ -120,9 +123,12 @@ def _uncached(trials: Sequence[Trial]) -> int:
     return int(any(trial.cell.kv_cache == "off" for trial in trials))
 
 
-def _positions(trials: Sequence[Trial]) -> tuple[Regime, ...]:
-    """Return slow intervals of context length in the steps of all trials."""
-    stamped = [trial for trial in trials if trial.itl_s]
+def _positions(trials: Sequence[Trial], regimes: Sequence[Regime]) -> tuple[Regime, ...]:
+    """Return slow intervals of context length in the steps of all generations but slow ones.
+
+    A budget that is slow from its first step on would lift the positions that it reaches.
+    """
+    stamped = [t for t in trials if has_trace(t) and not in_spike(t.cell.budget, regimes)]
     if not stamped or max(len(t.itl_s or ()) for t in stamped) < LEAST_TRACE:
         return ()
     levels = position_levels(stamped, block_steps=coarse_block(stamped))

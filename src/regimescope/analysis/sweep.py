@@ -70,9 +70,9 @@ def select(run: Run) -> Selection:
         InputError: Two trials carry the same id, or the run holds more than one series.
     """
     _refuse_duplicate_ids(run.trials)
-    reasons = [event.reason for event in run.events if event.kind == "stop" and event.reason]
-    dropped_blocks = _vetoed_blocks(run)
-    trials = [t for t in run.trials if (t.process_run, t.block) not in dropped_blocks]
+    reasons = _reasons_for_stopping(run)
+    vetoed = _vetoed_blocks(run)
+    trials = [t for t in run.trials if not _is_vetoed(t, vetoed)]
     observed = tuple(t for t in trials if t.series.arm == "observer" and not t.warmup)
     trials = [t for t in trials if t.series.arm != "observer"]
     measured = [t for t in trials if not t.warmup and not t.sentinel]
@@ -92,20 +92,50 @@ def select(run: Run) -> Selection:
         failed=failed,
         dropped=dropped,
         warm_ups=tuple(t for t in trials if t.warmup),
-        vetoed=tuple(block for _, block in sorted(dropped_blocks)),
+        vetoed=tuple(sorted(vetoed.elements())),
         observed=observed,
         reasons=tuple(reasons),
     )
 
 
-def _vetoed_blocks(run: Run) -> set[tuple[int, int]]:
-    """Return process run and block of everything that was dropped because the machine drifted."""
-    found = set()
-    for event in run.events:
-        block = (event.facts or {}).get("block")
-        if event.kind == "veto" and event.process_run is not None and isinstance(block, int):
-            found.add((event.process_run, block))
-    return found
+def primary_series(run: Run) -> Run:
+    """Return a run with the trials of one arm: the warm one, or the first there is.
+
+    The trials of the observer arm stay: they speak for the run.
+    """
+    arms = [t.series.arm for t in run.trials if t.series.arm != "observer"]
+    if len(set(arms)) < 2:
+        return run
+    return one_arm(run, "warm" if "warm" in arms else arms[0], observer=True)
+
+
+def one_arm(run: Run, arm: str | None, *, observer: bool) -> Run:
+    """Return a run with the trials of one arm, and those of the observer arm if wanted."""
+    wanted = {arm, "observer"} if observer else {arm}
+    return replace(run, trials=tuple(t for t in run.trials if t.series.arm in wanted))
+
+
+def _reasons_for_stopping(run: Run) -> list[Reason]:
+    """Return why the latest invocation stopped early; a resumed run that is done has no reason."""
+    ends = [event for event in run.events if event.kind in ("stop", "done")]
+    return [ends[-1].reason] if ends and ends[-1].reason is not None else []
+
+
+def _vetoed_blocks(run: Run) -> Counter[int]:
+    """Return how often each block was dropped because the machine drifted."""
+    blocks = ((event.facts or {}).get("block") for event in run.events if event.kind == "veto")
+    return Counter(block for block in blocks if isinstance(block, int))
+
+
+def _is_vetoed(trial: Trial, vetoed: Counter[int]) -> bool:
+    """Return whether a trial belongs to an attempt at its block that was dropped.
+
+    Only the warm arm has sentinels; its latest attempt bears the number of vetoes in its ids.
+    """
+    attempts = vetoed[trial.block] if trial.block is not None else 0
+    if attempts == 0 or trial.series.arm != "warm" or trial.warmup:
+        return False
+    return not trial.trial_id.endswith(f".r{attempts}")
 
 
 def failing_values(kept: Sequence[Trial], failed: Sequence[Trial]) -> tuple[int, ...]:
@@ -135,7 +165,15 @@ def to_sweep(selection: Selection) -> Sweep:
         raise InputError(
             Reason.EMPTY,
             "No finished trial is left to analyze.",
-            remedy="See the messages of the failed trials in trials.jsonl.",
+            remedy="Finish the run with `regimescope scan --resume`, or see its events.jsonl.",
+        )
+    without = [trial.trial_id for trial in trials if trial.cell.budget is None]
+    if without:
+        raise InputError(
+            Reason.INVALID_BUDGET,
+            f"{count(len(without), 'trial')} without a budget: {listing(without)}.",
+            remedy="Remove them.",
+            trial_ids=without,
         )
     decode = all(trial.decode_s is not None for trial in trials)
     latency_s = np.array([_latency_s(trial, decode) for trial in trials])

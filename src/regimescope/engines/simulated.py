@@ -122,8 +122,18 @@ class SimulatedEngine:
         """Return the facts of a virtual machine.
 
         Raises:
-            SpecError: The model or an option is unknown.
+            SpecError: The model, device, dtype or an option is unknown.
         """
+        offered = self.capabilities()
+        for name, asked, known in (
+            ("device", request.device, ("auto", *offered.devices)),
+            ("dtype", request.dtype, offered.dtypes),
+        ):
+            if asked not in known:
+                raise SpecError(
+                    f"The simulated engine has no {name} {asked!r}.",
+                    remedy=f"Known: {listing(known)}.",
+                )
         return ModelFacts(
             device="virtual",
             dtype=request.dtype,

@@ -15,11 +15,14 @@ from pathlib import Path
 from regimescope.errors import InputError, UserError
 from regimescope.reasons import Reason
 from regimescope.records import SCHEMA_VERSION, Cell, Run, RunHeader, Series, Trial
+from regimescope.spec import MAX_BUDGET
 from regimescope.units import count, listing, utc_now
 
 # Larger tables are not typed by hand; the limit keeps a wrong file from filling the memory.
 MAX_BYTES = 512 * 1024 * 1024
 MAX_LISTED = 20
+# No generation takes less than a nanosecond or more than thirty years.
+LEAST_S, MOST_S = 1e-9, 1e9
 _MISSING = {"", "null", "nan", "none", "na"}
 
 
@@ -39,6 +42,8 @@ def read_table(path: Path, *, x: str, y: str) -> Run:
             there are fewer than two rows.
         UserError: The file cannot be read or is not UTF-8.
     """
+    if x == y:
+        raise UserError(f"--x and --y both name {x!r}.", remedy="Name two different columns.")
     rows = _rows(path)
     header = next(rows, None)
     if header is None:
@@ -50,6 +55,10 @@ def read_table(path: Path, *, x: str, y: str) -> Run:
     problems: list[tuple[Reason, str]] = []
     trials = []
     for line, row in rows:
+        if len(row) > len(columns):
+            excess = f"{path}:{line}: {len(row)} fields, but the header names {len(columns)}"
+            problems.append((Reason.INVALID_LATENCY, excess))
+            continue
         budget = _budget(_field(row, at_x))
         latency_s = _latency_s(_field(row, at_y))
         if isinstance(budget, str):
@@ -111,7 +120,8 @@ def _column(path: Path, columns: Sequence[str], name: str) -> int:
         raise InputError(
             Reason.EMPTY,
             f"{path} has no column {name!r}.",
-            remedy=f"Its columns are: {listing(columns, most=MAX_LISTED)}.",
+            remedy=f"Its columns are: {listing(columns, most=MAX_LISTED)}. The first row must name "
+            "them, separated by commas.",
         )
     if len(matches) > 1:
         raise InputError(
@@ -138,16 +148,16 @@ def _trial(line: int, budget: int, latency_s: float, *, occasion: str) -> Trial:
 def _budget(text: str) -> int | str:
     """Return a decoding budget, or what is wrong with the text."""
     value = _number(text)
-    if value is None or value <= 0 or value % 1:
-        return f"{text!r} is not a positive whole number"
+    if value is None or value <= 0 or value % 1 or value > MAX_BUDGET:
+        return f"{text!r} is not a whole number of tokens from 1 to {MAX_BUDGET:,}"
     return int(value)
 
 
 def _latency_s(text: str) -> float | str:
     """Return a latency in seconds, or what is wrong with the text."""
     value = _number(text)
-    if value is None or value <= 0:
-        return f"{text!r} is not a positive number of seconds"
+    if value is None or not LEAST_S <= value <= MOST_S:
+        return f"{text!r} is not a number of seconds above zero, up to {MOST_S:g}"
     return value
 
 

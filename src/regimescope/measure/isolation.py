@@ -28,6 +28,8 @@ from regimescope.units import seconds
 OPEN_TIMEOUT_S = 1800.0
 # A child that was asked to end and has nothing to measure ends within a second or not at all.
 QUIT_TIMEOUT_S = 10.0
+# What a dead child has written is read at once; a pipe still open then is held by another process.
+LAST_WORDS_S = 1.0
 # The last lines of a dead child's standard error are what a user needs to see.
 ERROR_LINES = 20
 
@@ -73,6 +75,7 @@ class ChildProcess:
         ]
         for reader in self._readers:
             reader.start()
+        threading.Thread(target=self._watch, daemon=True).start()
 
     def ask(self, request: messages.Request, timeout_s: float) -> messages.Reply:
         """Send a request and wait for the answer; see ``MeasuredProcess.ask``."""
@@ -96,11 +99,13 @@ class ChildProcess:
 
     def end(self) -> None:
         """End the process and everything it started, and wait until it is gone."""
-        if self._process.poll() is None:
-            _kill_group(self._process.pid)
+        # Also when the process itself is dead: what it started holds its pipes open.
+        _kill_group(self._process.pid)
         self._process.wait()
         for reader in self._readers:
             reader.join(timeout=QUIT_TIMEOUT_S)
+        if any(reader.is_alive() for reader in self._readers):
+            return  # something left the group and keeps a pipe; closing it would wait for that
         for pipe in (self._process.stdin, self._process.stdout, self._process.stderr):
             try:
                 _pipe(pipe).close()
@@ -125,6 +130,12 @@ class ChildProcess:
             self._lines.put(line)
         self._lines.put(b"")
 
+    def _watch(self) -> None:
+        """Tell that the child is gone even while something it started keeps its pipe open."""
+        self._process.wait()
+        self._readers[0].join(timeout=LAST_WORDS_S)
+        self._lines.put(b"")
+
     def _read_errors(self) -> None:
         """Keep the last lines of the child's standard error."""
         for line in _pipe(self._process.stderr):
@@ -135,7 +146,8 @@ class ChildProcess:
         code = self._process.returncode
         how = f"ended with status {code}"
         if code < 0:
-            how = f"was ended by signal {signal.Signals(-code).name}"
+            names = {number.value: number.name for number in signal.Signals}
+            how = f"was ended by signal {names.get(-code, -code)}"
         last = next((line for line in reversed(self._errors) if line.strip()), "")
         return f"the measured process {how}" + (f": {last}" if last else "")
 

@@ -76,7 +76,9 @@ def main() -> None:
         replies.write(messages.encode(reply))
         replies.flush()
         if isinstance(reply, Done):
-            return
+            # The reading thread holds standard input, which a normal exit would want to close.
+            sys.stderr.flush()
+            os._exit(0)
 
 
 def _claim_standard_output() -> BinaryIO:

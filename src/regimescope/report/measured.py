@@ -12,7 +12,7 @@ from typing import NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-from regimescope.analysis.sweep import select
+from regimescope.analysis.sweep import primary_series, select
 from regimescope.records import Run, Trial
 from regimescope.report.wording import points_of
 from regimescope.results import Conclusion
@@ -77,7 +77,7 @@ def on_curve(run: Run, conclusion: Conclusion) -> Measured:
     duration = _DURATIONS.get(phase, _DURATIONS["mixed"])
     known = {point.x for point in points_of(conclusion)}
     kept: list[tuple[Trial, int, float]] = []
-    for trial in select(run).trials:
+    for trial in select(primary_series(run)).trials:
         x, latency_s = axis_value(trial, conclusion.axis), duration(trial)
         if x is not None and latency_s is not None and (not known or x in known):
             kept.append((trial, x, latency_s))
@@ -102,7 +102,7 @@ def trace_axis(run: Run, conclusion: Conclusion) -> str:
 def traces(run: Run, axis: str) -> list[Traces]:
     """Return the gaps of the measured trials by value of an axis, ascending."""
     by_value: dict[int, list[Trial]] = {}
-    for trial in select(run).trials:
+    for trial in select(primary_series(run)).trials:
         x = axis_value(trial, axis)
         if x is not None and trial.itl_s:
             by_value.setdefault(x, []).append(trial)

@@ -32,7 +32,7 @@ class TimeLeft:
     @property
     def trials_left(self) -> int:
         """Trials not measured yet, warm-ups left out."""
-        return sum(not trial.warmup for trial in self._left.values())
+        return sum(trial.counts for trial in self._left.values())
 
     @property
     def share_done(self) -> float:

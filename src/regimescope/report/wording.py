@@ -47,8 +47,7 @@ _LATENCIES = {
 GRADE_MEANINGS = {
     Grade.A: "confirmed on fresh data in six processes or more, and by the test without a curve",
     Grade.B: "confirmed or replicated, but not by every check that grade A asks for",
-    Grade.C: "one process, one occasion, single trials or an unfinished confirmation: "
-    "a hint worth another measurement, not a finding",
+    Grade.C: "not confirmed on fresh data, which this version cannot do yet: a hint, no finding",
 }
 
 

@@ -65,6 +65,9 @@ def test_usual_variants_of_csv_are_read(tmp_path: Path, content: bytes) -> None:
         ("budget,latency_s\n0,1\n32,1\n", Reason.INVALID_BUDGET, "'0'"),
         ("budget,latency_s\n-16,1\n32,1\n", Reason.INVALID_BUDGET, "'-16'"),
         ("budget,latency_s\n16.5,1\n32,1\n", Reason.INVALID_BUDGET, "'16.5'"),
+        ("budget,latency_s\n1e30,1\n32,1\n", Reason.INVALID_BUDGET, "'1e30'"),
+        ("budget,latency_s\n16,1e308\n32,1\n", Reason.INVALID_LATENCY, "'1e308'"),
+        ("budget,latency_s\n16,9,5\n32,1\n", Reason.INVALID_LATENCY, "csv:2: 3 fields"),
     ],
 )
 def test_a_slip_is_named_by_file_line_and_column(

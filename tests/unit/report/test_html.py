@@ -78,7 +78,7 @@ def test_the_page_says_the_verdict_first_and_then_its_grounds():
     order = [
         "SPIKE candidate (grade C): budgets 512 to 624 take 11.1x",
         "Without any curve: budget 560",
-        "Grade C: one process",
+        "Grade C: not confirmed",
         "Intervals",
         "Points",
         "Gaps between tokens",

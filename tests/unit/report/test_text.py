@@ -48,7 +48,7 @@ def test_the_summary_holds_everything_a_reader_needs():
         "512 89.2 9.00 9.91x 1 slow",
         "prefill takes 0.2 % of the time; median TTFT 100 ms",
         "one trial per budget, so the noise is unknown; repeat the scan (no_replication)",
-        "grade C: one process",
+        "grade C: not confirmed",
         "12 trials measured, 0 failed, 0 left out, in 1 process run",
         "skip: budget 700 is beyond the model",
         "run folder: runs/probe report: runs/probe/report.html",
@@ -114,7 +114,7 @@ def test_every_verdict_is_printed(verdict, grade):
     conclusion = make_conclusion(verdict, grade=grade, regimes=(make_regime(verdict, grade=grade),))
     text = printed(probe_run(), conclusion)
     assert f"\n{verdict.value}" in text
-    assert ("grade C: one process" in text) is (grade is Grade.C)
+    assert ("grade C: not confirmed" in text) is (grade is Grade.C)
 
 
 def test_a_run_in_which_everything_failed_is_told_without_a_curve():
