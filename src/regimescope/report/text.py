@@ -17,6 +17,7 @@ from rich.text import Text
 
 from regimescope.records import Run
 from regimescope.report import tables, wording
+from regimescope.report.disturbances import cause_sentences, noise_sentences
 from regimescope.report.escaping import encodable, plain
 from regimescope.report.terminal_chart import EXPECTED_MARK, MEDIAN_MARK, draw_curve
 from regimescope.results import Conclusion, Grade, Verdict
@@ -171,12 +172,16 @@ def _grid(screen: Screen, heads: Sequence[str]) -> Table:
 
 
 def _notes(screen: Screen, run: Run, conclusion: Conclusion) -> list[RenderableType]:
-    """Return phases, reasons, what grade C means, counts and events."""
+    """Return phases, disturbances, reasons, what grade C means, counts and events."""
     phases = tables.phase_sentences(conclusion)
     reasons = tables.reason_rows(conclusion)
     parts: list[RenderableType] = [Text()]
     if phases:
         parts.append(screen.text("; ".join(phases)))
+    disturbances = [*noise_sentences(conclusion), *cause_sentences(conclusion)]
+    if disturbances:
+        parts.append(screen.text("what disturbed it, and what it follows:", "bold"))
+        parts += _bullets(screen, disturbances)
     if reasons:
         parts.append(screen.text("limits of this verdict:", "bold"))
         parts += _bullets(screen, (f"{sentence} ({code})" for code, sentence in reasons))

@@ -1,0 +1,60 @@
+"""What disturbed a measurement, in sentences for terminal and page. Layer: report."""
+
+from __future__ import annotations
+
+from regimescope.report.wording import span
+from regimescope.results import Conclusion, Estimate, Regime
+from regimescope.units import count, ratio, share
+
+_FOLLOWS = {
+    "budget": "the budget or the state it brings about",
+    "context_length": "the context length",
+}
+
+
+def noise_sentences(conclusion: Conclusion) -> list[str]:
+    """Return what is known of spread, drift, warm-up, observer and vetoes, one sentence each."""
+    noise = conclusion.noise
+    if noise is None:
+        return []
+    sentences = []
+    if noise.within is not None and noise.between is not None:
+        spread = f"{share(noise.within)} within a process, {share(noise.between)} between processes"
+        sentences.append(f"spread: {spread}")
+    changes = (
+        ("drift over a process run", noise.drift),
+        ("first generation against later ones", noise.warm_up),
+        ("stamping every token against not", noise.observer),
+    )
+    sentences += [f"{name}: {_change(change)}" for name, change in changes if change is not None]
+    if noise.vetoed:
+        sentences.append(f"{count(noise.vetoed, 'block')} dropped because the machine drifted")
+    return sentences
+
+
+def cause_sentences(conclusion: Conclusion) -> list[str]:
+    """Return what each slow interval follows, where the steps of the trials tell."""
+    return [
+        f"the slowness at {span(regime)} follows {_FOLLOWS[regime.follows]}{_shared(regime)}"
+        for regime in conclusion.regimes
+        if regime.follows in _FOLLOWS
+    ]
+
+
+def _shared(regime: Regime) -> str:
+    """Return the comparison of shared steps in brackets, if there is one."""
+    if regime.prefix is None:
+        return ""
+    slow, normal = regime.prefix.n
+    return (
+        f" (steps shared with longer normal generations take {ratio(regime.prefix.ratio)} as long, "
+        f"p = {regime.prefix.p_value:.2g}, {slow} against {normal} processes)"
+    )
+
+
+def _change(change: Estimate) -> str:
+    """Return a ratio with its interval and the number behind it."""
+    parts = [] if change.low is None else [f"{ratio(change.low)} to {ratio(change.high or 0.0)}"]
+    if change.n is not None:
+        parts.append(f"n = {change.n:,}")
+    return f"{ratio(change.value)}" + (f" ({', '.join(parts)})" if parts else "")
