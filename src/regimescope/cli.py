@@ -121,7 +121,7 @@ def scan(
     as_json: AsJson = False,
     quiet: Quiet = False,
 ) -> None:
-    """Measure latency against decoding budget and say whether it has regimes."""
+    """Measure this machine and say whether it has latency regimes."""
     from regimescope import api
     from regimescope.report.progress import make_observer
 
@@ -166,7 +166,7 @@ def report(run: RunFolderArgument, as_json: AsJson = False) -> None:
 
 @app.command()
 def engines() -> None:
-    """List the engines, their state, and how to install those that are missing."""
+    """List the engines and how to install those that are missing."""
     from regimescope.engines.registry import describe_engines
     from regimescope.report.text import print_engines
 
