@@ -45,7 +45,9 @@ def limits(done: int = 0, **values: float) -> Limits:
 
 
 def test_without_limits_nothing_stops() -> None:
-    limits().check(planned(10**6))
+    unlimited = limits(done=1000)
+    unlimited.check(planned(10**6))
+    assert unlimited.timeout_s(planned(10**6)) == SPEC.trial_timeout_s
 
 
 def test_the_token_limit_counts_earlier_invocations_and_looks_ahead() -> None:
