@@ -1,10 +1,10 @@
 """Step time inside the tool against the bare loop: paired, interleaved, in one process.
 
-    python benchmarks/overhead.py [--models tiny,gpt2] [--pairs 20] [--tokens 60] [--seed 0]
+    python benchmarks/overhead.py [--models tiny,gpt2] [--seconds 240] [--tokens 32] [--seed 0]
 
 Both sides run the same model object, one generation each in random order within a pair. The ratio
-of their median steps is taken pair by pair; the table gives its median with a bootstrap interval
-and is written into docs/benchmarks.md between the markers of this benchmark.
+of their median steps is taken pair by pair, for as long as asked; the table gives its median with a
+bootstrap interval and is written into docs/benchmarks.md between the markers of this benchmark.
 """
 
 from __future__ import annotations
@@ -32,6 +32,7 @@ from regimescope.records import Cell
 PAGE = Path(__file__).parent.parent / "docs" / "benchmarks.md"
 BEGIN, END = "<!-- overhead: begin -->", "<!-- overhead: end -->"
 PROMPT_TOKENS = 65
+LEAST_PAIRS = 8
 
 
 def bare_step_s(model, keyword, prompt_ids, tokens):
@@ -48,7 +49,7 @@ def bare_step_s(model, keyword, prompt_ids, tokens):
     return float(np.median(np.diff(stamps))) / 1e9
 
 
-def compare(name, pairs, tokens, random):
+def compare(name, seconds, tokens, random):
     """Return step times of both sides, one row per pair, in seconds."""
     request = EngineRequest(model=name, device="cpu", dtype="float32", seed=0)
     session = HfEngine().open(request)
@@ -67,7 +68,8 @@ def compare(name, pairs, tokens, random):
     for warm_up in (tool, bare):
         warm_up()
     rows = []
-    for _ in range(pairs):
+    end = time.monotonic() + seconds
+    while time.monotonic() < end or len(rows) < LEAST_PAIRS:
         sides = [("tool", tool), ("bare", bare)]
         random.shuffle(sides)
         found = {side: run() for side, run in sides}
@@ -85,8 +87,8 @@ def main():
     """Measure, print and write the table."""
     options = argparse.ArgumentParser(description=__doc__)
     options.add_argument("--models", default="tiny,gpt2")
-    options.add_argument("--pairs", type=int, default=20)
-    options.add_argument("--tokens", type=int, default=60)
+    options.add_argument("--seconds", type=float, default=240.0)
+    options.add_argument("--tokens", type=int, default=32)
     options.add_argument("--seed", type=int, default=0)
     asked = options.parse_args()
     random = np.random.default_rng(asked.seed)
@@ -94,18 +96,18 @@ def main():
         BEGIN,
         "",
         f"{processor_name()}, {os.cpu_count()} cores, one thread; torch {torch.__version__}; "
-        f"{asked.pairs} pairs of {asked.tokens} tokens, seed {asked.seed}; "
+        f"{asked.seconds:g} s of pairs of {asked.tokens} tokens a model, seed {asked.seed}; "
         f"regimescope {versions()['regimescope']}. `make bench-overhead`.",
         "",
-        "| model | bare step, median | tool / bare, median | 95 % interval | target |",
-        "|---|---|---|---|---|",
+        "| model | pairs | bare step, median | tool / bare, median | 95 % interval | target |",
+        "|---|---|---|---|---|---|",
     ]
     for name in asked.models.split(","):
-        rows = compare(name, asked.pairs, asked.tokens, random)
+        rows = compare(name, asked.seconds, asked.tokens, random)
         ratio = rows[:, 0] / rows[:, 1]
         low, high = interval(ratio, random)
         lines.append(
-            f"| {name} | {1e3 * np.median(rows[:, 1]):.2f} ms | {np.median(ratio):.4f} | "
+            f"| {name} | {ratio.size} | {1e3 * np.median(rows[:, 1]):.2f} ms | {np.median(ratio):.4f} | "
             f"{low:.4f} to {high:.4f} | within 0.5 % |"
         )
     block = "\n".join([*lines, "", END])
