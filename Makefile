@@ -14,12 +14,15 @@ DEMO_OUT ?= runs/demo
 # Scripts that `make bench` runs, one after the other.
 BENCHES ?= benchmarks/overhead.py
 
+# make BENCH_ARGS=--quick bench-detection takes minutes instead of hours.
+BENCH_ARGS ?=
+
 PYTEST_ARGS ?=
 
 STAMPS := $(VENV)/.stamp-venv $(VENV)/.stamp-demo $(VENV)/.stamp-dev
 INSTALL := $(PY) -m pip install --disable-pip-version-check --quiet -c constraints.txt
 
-.PHONY: help demo test check fmt bench bench-overhead docs clean
+.PHONY: help demo test check fmt bench bench-detection bench-overhead bench-analysis docs clean
 .DELETE_ON_ERROR:
 
 help:
@@ -95,8 +98,18 @@ fmt: $(VENV)/.stamp-dev
 bench: $(VENV)/.stamp-dev
 	@set -e; for script in $(BENCHES); do echo "$$script"; $(PY) "$$script"; done
 
+bench-detection: $(VENV)/.stamp-dev
+	@$(INSTALL) -e '.[bench]'
+	$(PY) -m benchmarks.detection $(BENCH_ARGS)
+
 bench-overhead: $(VENV)/.stamp-dev
 	$(PY) benchmarks/overhead.py
+
+bench-analysis: $(VENV)/.stamp-dev
+	$(PY) benchmarks/analysis_scale.py
+
+bench-search: $(VENV)/.stamp-dev
+	$(PY) benchmarks/search.py
 
 docs: $(VENV)/.stamp-dev
 	$(PY) scripts/check_docs.py

@@ -6,6 +6,7 @@ Exit status: 0 done, 1 a failure while measuring or inside the tool, 2 unusable 
 
 from __future__ import annotations
 
+import contextlib
 import signal
 import sys
 from pathlib import Path
@@ -21,8 +22,8 @@ from regimescope.errors import (
     UserError,
 )
 from regimescope.spec import (
-    DEFAULT_BUDGETS,
     DEFAULT_ENGINE,
+    DEFAULT_MIN_WIDTH,
     DEFAULT_MODEL,
     ScanSpec,
     make_spec,
@@ -34,6 +35,9 @@ if TYPE_CHECKING:
     from regimescope.records import Run
 
 FAILED, UNUSABLE, INTERRUPTED = 1, 2, 130
+# Below, lotteries of processes and kernels are common (method, section 1.4). Written here too, so
+# that --help does without the statistics.
+DEFAULT_MARGIN = 1.25
 # A line of an error names a path and a list of choices; longer ones are library output.
 MOST_CHARACTERS = 2000
 
@@ -82,8 +86,26 @@ def scan(
     device: Annotated[str, typer.Option(help="auto, cpu, cuda, mps or xpu.")] = "auto",
     dtype: Annotated[str, typer.Option(help="float32, float16 or bfloat16.")] = "float32",
     budgets: Annotated[
-        str, typer.Option(help="START:STOP:STEP with STOP included, or a list A,B,C.")
-    ] = f"{DEFAULT_BUDGETS[0]}:{DEFAULT_BUDGETS[-1]}:{DEFAULT_BUDGETS[1] - DEFAULT_BUDGETS[0]}",
+        str | None,
+        typer.Option(help="Fixed plan: START:STOP:STEP with STOP included, or a list A,B,C."),
+    ] = None,
+    span: Annotated[
+        str | None, typer.Option("--range", help="LOW:HIGH to search; 64:1024 if left out.")
+    ] = None,
+    axis: Annotated[str, typer.Option(help="budget, context, prompt or capacity.")] = "budget",
+    min_width: Annotated[
+        int, typer.Option(help="Width of a slow interval that the search must not miss.")
+    ] = DEFAULT_MIN_WIDTH,
+    prevalence: Annotated[
+        float, typer.Option(help="Least share of processes that are slow in it.")
+    ] = 1.0,
+    budget: Annotated[int, typer.Option(help="Tokens decoded on an axis other than budget.")] = 32,
+    certify: Annotated[
+        bool, typer.Option("--certify", help="Final check in six fresh processes, not two.")
+    ] = False,
+    short_probes: Annotated[
+        bool, typer.Option("--short-probes", help="Let probes end after 64 tokens where enough.")
+    ] = False,
     prompt_tokens: Annotated[int, typer.Option(help="Tokens of the prompt.")] = 65,
     kv_cache: Annotated[str, typer.Option(help="on or off.")] = "on",
     batch: Annotated[int, typer.Option(help="Sequences decoded together.")] = 1,
@@ -109,6 +131,12 @@ def scan(
         float | None, typer.Option(help="Start no trial after this wall time.")
     ] = None,
     max_tokens: Annotated[int | None, typer.Option(help="Decode no more tokens than this.")] = None,
+    counters_every: Annotated[
+        int, typer.Option(help="Steps between readings of counters in a trial; 0 for none.")
+    ] = 64,
+    identify: Annotated[
+        bool, typer.Option("--identify", help="Keep host, user and home folder in the run.")
+    ] = False,
     isolation: Annotated[str, typer.Option(help="auto, process or inline.")] = "auto",
     engine_option: Annotated[
         list[str] | None,
@@ -145,15 +173,19 @@ def scan(
 
 @app.command()
 def analyze(
-    source: Annotated[Path, typer.Argument(metavar="FILE", help="A CSV file or a run folder.")],
+    sources: Annotated[
+        list[Path],
+        typer.Argument(metavar="FILE...", help="A run folder, or CSV or case files of one sweep."),
+    ],
     x: Annotated[str | None, typer.Option(help="Column of the decoding budget.")] = None,
     y: Annotated[str | None, typer.Option(help="Column of the latency in seconds.")] = None,
+    margin: Annotated[float, typer.Option(help="Least slowdown that counts.")] = DEFAULT_MARGIN,
     as_json: AsJson = False,
 ) -> None:
     """Say whether measurements made elsewhere have regimes."""
     from regimescope import api
 
-    _present(api.load(source, x=x, y=y), None, as_json=as_json)
+    _present(api.load(*sources, x=x, y=y), None, as_json=as_json, margin=margin)
 
 
 @app.command()
@@ -173,13 +205,40 @@ def engines() -> None:
     print_engines(_console(), describe_engines())
 
 
-def _present(run: Run, folder: Path | None, *, as_json: bool) -> None:
+@app.command()
+def doctor(
+    engine: Annotated[str, typer.Option(help="Engine that decodes.")] = DEFAULT_ENGINE,
+    device: Annotated[str, typer.Option(help="auto, cpu, cuda, mps or xpu.")] = "auto",
+    model: Annotated[str, typer.Option(help="Model to examine with.")] = "tiny",
+    trials: Annotated[int, typer.Option(help="Short trials for the noise floor.")] = 30,
+    as_json: AsJson = False,
+) -> None:
+    """Say what this machine can measure, and what to fix before."""
+    from msgspec.json import encode
+
+    from regimescope.doctor import Wanted, examine
+    from regimescope.report.consoles import write_out
+    from regimescope.report.doctor_text import print_examination
+
+    found = examine(Wanted(engine, device, model, trials))
+    if as_json:
+        write_out(encode(found) + b"\n")
+    else:
+        print_examination(_console(), found)
+    if found.synchronization.verdict == "does not wait":
+        raise typer.Exit(FAILED)
+
+
+def _present(
+    run: Run, folder: Path | None, *, as_json: bool, margin: float = DEFAULT_MARGIN
+) -> None:
     """Conclude, write the page where there is a folder, and print."""
     from regimescope import api
+    from regimescope.report.consoles import write_out
     from regimescope.report.text import print_conclusion
     from regimescope.results import to_json
 
-    conclusion = api.analyze(run)
+    conclusion = api.analyze(run, margin=margin)
     page = None
     try:
         page = api.publish(run, conclusion, folder) if folder is not None else None
@@ -187,7 +246,7 @@ def _present(run: Run, folder: Path | None, *, as_json: bool) -> None:
         # The measurement is done and its verdict worth more than its page.
         _say(f"No {api.REPORT} was written: {error}")
     if as_json:
-        sys.stdout.buffer.write(to_json(conclusion))
+        write_out(to_json(conclusion))
         return
     print_conclusion(_console(), run, conclusion, folder=folder, report_path=page)
 
@@ -219,17 +278,18 @@ def _flag(name: str) -> str:
 
 def _console(*, stderr: bool = False) -> Console:
     """Return a console; colors only on a terminal."""
-    from rich.console import Console
+    from regimescope.report.consoles import LastingConsole
 
-    return Console(stderr=stderr, highlight=False)
+    return LastingConsole(stderr=stderr, highlight=False)
 
 
 def _say(message: str) -> None:
     """Print lines on standard error; what came from outside cannot steer the terminal."""
     from regimescope.report.escaping import plain
 
-    for line in message.splitlines():
-        typer.echo(plain(line, limit=MOST_CHARACTERS), err=True)
+    with contextlib.suppress(BrokenPipeError):  # nobody listens; the exit status still tells
+        for line in message.splitlines():
+            typer.echo(plain(line, limit=MOST_CHARACTERS), err=True)
 
 
 def _fail(message: str, status: int) -> NoReturn:

@@ -18,8 +18,25 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from enum import Enum
 
 from regimescope.reasons import Reason
+
+
+class DeathCause(str, Enum):
+    """How a measured process was lost. The value is what events store under ``cause``."""
+
+    DEVICE_MEMORY = "device_memory"  # the device had none left
+    HOST_MEMORY = "host_memory"  # the process was refused more, and said so
+    KERNEL_KILLER = "kernel_killer"  # the kernel ended it for want of memory
+    SIGNAL = "signal"  # ended by a signal of another origin
+    IMPORT_FAILURE = "import_failure"  # a library could not be loaded
+    EXIT = "exit"  # ended by itself with a status
+    GARBAGE = "garbage"  # wrote something else than the answer
+    OVERSIZED = "oversized_message"  # wrote a line without end
+    NO_HEARTBEAT = "no_heartbeat"  # alive, overdue, and deaf to a ping
+    HANG = "hang"  # alive and answering, but its trial never ended
+    ENGINE_FAILURE = "engine_failure"  # alive; the engine failed outside of a generation
 
 
 class RegimescopeError(Exception):
@@ -78,6 +95,11 @@ class EngineError(MeasurementError):
 
 class WorkerError(MeasurementError):
     """The measured child process died, hung, or answered with something else than a message."""
+
+    def __init__(self, message: str, *, cause: DeathCause = DeathCause.ENGINE_FAILURE) -> None:
+        """Keep how the process was lost."""
+        super().__init__(message)
+        self.cause = cause
 
 
 class WorkerTimeout(WorkerError):

@@ -5,10 +5,13 @@ Every function returns ``None`` where the quantity has no value, never zero or N
 
 from __future__ import annotations
 
+# Prefill yields the first output token, so that it takes no decode step.
+PREFILL_TOKENS = 1
+
 
 def decode_steps(output_tokens: int) -> int:
     """Return the number of timed decode steps: output tokens minus the one of prefill."""
-    return max(output_tokens - 1, 0)
+    return max(output_tokens - PREFILL_TOKENS, 0)
 
 
 def decode_s(ttft_s: float, e2e_s: float) -> float:

@@ -1,4 +1,4 @@
-"""What will be measured, in which order. Layer: above ``engines``, below ``measure``.
+"""What will be measured, in which order. Layer: below ``measure``.
 
 A plan is made from a spec and a seed alone, so that the same spec always gives the same plan.
 """
@@ -10,71 +10,15 @@ from collections.abc import Collection, Iterator, Mapping
 import numpy as np
 from msgspec.structs import replace
 
-from regimescope.engines.base import Capabilities
-from regimescope.errors import CapabilityError, SpecError
-from regimescope.records import Cell, ModelFacts, Plan, PlannedProcess, PlannedTrial
-from regimescope.spec import Arm, ScanSpec
-from regimescope.units import listing
-
-
-def check_capabilities(spec: ScanSpec, capabilities: Capabilities) -> None:
-    """Refuse what an engine cannot do, before it is started.
-
-    Raises:
-        CapabilityError: Naming the setting and what the engine offers.
-    """
-    for setting, wanted, offered in (
-        ("kv_cache", spec.kv_cache, capabilities.kv_cache),
-        ("mode", spec.mode, capabilities.modes),
-    ):
-        if wanted not in offered:
-            raise CapabilityError(
-                f"Engine {spec.engine!r} cannot do {setting} {wanted!r}.",
-                remedy=f"It offers {setting}: {listing(offered)}.",
-            )
-    if spec.batch > 1 and not capabilities.batch:
-        raise CapabilityError(
-            f"Engine {spec.engine!r} decodes one sequence at a time; batch {spec.batch} is asked.",
-            remedy="Use batch 1.",
-        )
-    if spec.observer and not capabilities.unstamped:
-        raise CapabilityError(
-            f"Engine {spec.engine!r} always synchronizes at every token, so that the observer "
-            "effect cannot be measured.",
-            remedy="Leave out --observer.",
-        )
-    if spec.isolation == "inline" and not capabilities.virtual_clock:
-        raise CapabilityError(
-            f"Engine {spec.engine!r} takes real time, so it must be measured in its own process.",
-            remedy="Leave isolation at 'auto'.",
-        )
-
-
-def check_positions(spec: ScanSpec, model: ModelFacts) -> None:
-    """Refuse budgets that do not fit into the positions of the model.
-
-    The last token is produced but never read again, so it takes no position.
-
-    Raises:
-        CapabilityError: Naming the limit and the largest budget that fits.
-    """
-    longest = spec.prompt_tokens + spec.budgets[-1] - 1
-    if model.positions is None or longest <= model.positions:
-        return
-    room = model.positions - spec.prompt_tokens + 1
-    raise CapabilityError(
-        f"Prompt {spec.prompt_tokens} and budget {spec.budgets[-1]} need {longest:,} positions, "
-        f"but {spec.model} has {model.positions:,} positions.",
-        remedy=(
-            f"With this prompt use budgets up to {room}."
-            if room >= 2
-            else f"Use a shorter prompt: prompt and budget share {model.positions:,} positions."
-        ),
-    )
-
+from regimescope import axes
+from regimescope.records import Cell, Plan, PlannedProcess, PlannedTrial
+from regimescope.search.screening import CALIBRATION_REPEATS, calibration_values, grid
+from regimescope.spec import DEFAULT_HIGH, Arm, ScanSpec
 
 # The sentinel is cheap, yet long enough that one slow step does not decide it.
 SENTINEL_TOKENS = 32
+# A search opens many processes, each with its sentinels; 64 tokens are a twentieth of their cost.
+SEARCH_SENTINEL = 64
 # Three budgets and six trials on each side are the least that the exact test of the observer
 # effect can decide on (method, 1.5 rule 2).
 OBSERVED_BUDGETS = 3
@@ -82,7 +26,7 @@ OBSERVED_TRIALS = 6
 
 
 def make_plan(spec: ScanSpec) -> Plan:
-    """Return the fixed plan of a spec: complete blocks in seeded order.
+    """Return the fixed plan of a spec: complete blocks in seeded order; empty for a search.
 
     In the warm arm a process run is one full-length warm-up and ``repeats`` blocks; in the fresh
     arm every trial has its own process, with its own warm-up. In nested mode a block is a single
@@ -91,15 +35,15 @@ def make_plan(spec: ScanSpec) -> Plan:
     """
     random = np.random.default_rng(spec.seed)
     processes: list[PlannedProcess] = []
-    for arm in spec.arms:
+    for arm in spec.arms if spec.budgets else ():
         for number in range(spec.processes):
             blocks = [_block(spec, arm, number, repeat, random) for repeat in range(spec.repeats)]
             groups: list[tuple[PlannedTrial, ...]]
             if arm == "fresh":
                 groups = [(trial,) for block in blocks for trial in block]
             else:
-                groups = [tuple(t for block in blocks for t in _with_sentinels(spec, block))]
-            processes.extend(_with_warm_up(spec, arm, group) for group in groups)
+                groups = [tuple(t for block in blocks for t in with_sentinels(spec, block))]
+            processes.extend(with_warm_up(spec, arm, group) for group in groups)
     if spec.observer:
         processes.append(_observer_process(spec, random))
     return Plan(seed=spec.seed, processes=tuple(processes))
@@ -127,25 +71,55 @@ def _block(
     )
 
 
-def _with_sentinels(spec: ScanSpec, block: tuple[PlannedTrial, ...]) -> tuple[PlannedTrial, ...]:
-    """Put sentinels around and between the trials of a block."""
+def with_sentinels(
+    spec: ScanSpec,
+    block: tuple[PlannedTrial, ...],
+    *,
+    opens: bool = True,
+    closes: bool = True,
+    first: int = 0,
+) -> tuple[PlannedTrial, ...]:
+    """Put sentinels around and between the trials of a block.
+
+    Args:
+        spec: How often.
+        block: The trials; not empty.
+        opens: Whether one stands before them.
+        closes: Whether one stands after them.
+        first: Ordinal of the first sentinel.
+    """
     every = spec.sentinel_every
-    if every == 0 or len(block) < 2:
+    if every == 0 or (len(block) < 2 and opens and closes):
         return block
-    budget = next((b for b in spec.budgets if b >= SENTINEL_TOKENS), spec.budgets[-1])
-    parts = [block[start : start + every] for start in range(0, len(block), every)]
     prefix, _, _ = block[0].trial_id.rpartition(".")
     trials: list[PlannedTrial] = []
-    for number, part in enumerate([*parts, ()]):
-        sentinel = PlannedTrial(
-            trial_id=f"{prefix}.s{number:03d}",
-            cell=_cell(spec, budget),
-            block=block[0].block,
-            repeat=number,
-            sentinel=True,
+
+    def add_sentinel() -> None:
+        number = first + sum(trial.sentinel for trial in trials)
+        trials.append(
+            PlannedTrial(
+                trial_id=f"{prefix}.s{number:03d}",
+                cell=axes.at(base_cell(spec), spec.axis, sentinel_value(spec)),
+                block=block[0].block,
+                repeat=number,
+                sentinel=True,
+            )
         )
-        trials += [sentinel, *part]
+
+    for start in range(0, len(block), every):
+        if start or opens:
+            add_sentinel()
+        trials += block[start : start + every]
+    if closes:
+        add_sentinel()
     return tuple(trials)
+
+
+def sentinel_value(spec: ScanSpec) -> int:
+    """Return the place of the sentinel: the first that one slow step does not decide."""
+    if not spec.budgets:
+        return max(min(spec.low, SEARCH_SENTINEL), 2) if spec.axis == "budget" else spec.low
+    return next((b for b in spec.budgets if b >= SENTINEL_TOKENS), spec.budgets[-1])
 
 
 def _observer_process(spec: ScanSpec, random: np.random.Generator) -> PlannedProcess:
@@ -164,23 +138,31 @@ def _observer_process(spec: ScanSpec, random: np.random.Generator) -> PlannedPro
         for stamped in (True, False)
     ]
     shuffled = tuple(trials[k] for k in random.permutation(len(trials)))
-    return _with_warm_up(spec, "observer", shuffled)
+    return with_warm_up(spec, "observer", shuffled)
+
+
+def base_cell(spec: ScanSpec) -> Cell:
+    """Return what all cells of a spec have in common."""
+    return Cell(
+        budget=spec.budget,
+        prompt_tokens=spec.prompt_tokens,
+        kv_cache=spec.kv_cache,
+        batch=spec.batch,
+    )
 
 
 def _cell(spec: ScanSpec, budget: int) -> Cell:
     """Return the cell of one budget."""
-    return Cell(
-        budget=budget, prompt_tokens=spec.prompt_tokens, kv_cache=spec.kv_cache, batch=spec.batch
-    )
+    return axes.at(base_cell(spec), "budget", budget)
 
 
-def _with_warm_up(spec: ScanSpec, arm: Arm, trials: tuple[PlannedTrial, ...]) -> PlannedProcess:
-    """Put a warm-up at the largest budget of the process before its trials (method, 1.5)."""
-    longest = max(trial.cell.budget or 0 for trial in trials)
+def with_warm_up(spec: ScanSpec, arm: Arm, trials: tuple[PlannedTrial, ...]) -> PlannedProcess:
+    """Put a warm-up at the largest value of the process before its trials (method, 1.5)."""
+    longest = max(axes.value(trial.cell, spec.axis) or 0 for trial in trials)
     first = trials[0]
     warm_up = PlannedTrial(
         trial_id=f"{first.trial_id}.warmup",
-        cell=_cell(spec, longest),
+        cell=axes.at(base_cell(spec), spec.axis, longest),
         block=first.block,
         repeat=0,
         warmup=True,
@@ -194,8 +176,9 @@ def remaining(
     """Return what is left of a plan.
 
     A process run that was cut short starts again with a new warm-up, under a new id, since the
-    process that was warm is gone; none of its finished trials is repeated. A block that was vetoed
-    is measured again as a whole, under ids that end in the number of its vetoes.
+    process that was warm is gone; none of its finished trials is repeated. What is left of a block
+    is opened by a sentinel anew, since sentinels are compared within one process. A block that was
+    vetoed is measured again as a whole, under ids that end in the number of its vetoes.
 
     Args:
         plan: The whole plan.
@@ -206,9 +189,10 @@ def remaining(
     for process in plan.processes:
         trials = [_redone(t, vetoes or {}) if process.arm == "warm" else t for t in process.trials]
         todo = tuple(t for t in trials if not t.warmup and t.trial_id not in finished)
-        if any(trial.counts for trial in todo):
-            warm_ups = _warm_ups(process, finished)
-            left.append(PlannedProcess(arm=process.arm, trials=(*warm_ups, *todo)))
+        if todo:  # a closing sentinel alone is worth it: without it nobody judges its block
+            opening = _opening(process, todo[0], finished, vetoes or {})
+            first = (*_warm_ups(process, finished), *opening)
+            left.append(PlannedProcess(arm=process.arm, trials=(*first, *todo)))
     return Plan(seed=plan.seed, processes=tuple(left), skipped=plan.skipped)
 
 
@@ -245,6 +229,29 @@ def _warm_ups(process: PlannedProcess, finished: Collection[str]) -> Iterator[Pl
         yield replace(warm_up, trial_id=trial_id)
 
 
+def _opening(
+    process: PlannedProcess,
+    first: PlannedTrial,
+    finished: Collection[str],
+    vetoes: Mapping[int, int],
+) -> Iterator[PlannedTrial]:
+    """Yield a sentinel before a trial in the middle of a block that has sentinels."""
+    sentinels = (t for t in process.trials if t.sentinel and t.block == first.block)
+    sentinel = next(sentinels, None)
+    if sentinel is None or first.sentinel:
+        return
+    attempt = 2
+    copy = sentinel
+    while (copy := _redone(_renamed(sentinel, attempt), vetoes)).trial_id in finished:
+        attempt += 1
+    yield copy
+
+
+def _renamed(trial: PlannedTrial, attempt: int) -> PlannedTrial:
+    """Return a trial under the id of another attempt at it."""
+    return replace(trial, trial_id=f"{trial.trial_id}.{attempt}")
+
+
 def measured(plan: Plan) -> int:
     """Return the number of trials of a plan that count, warm-ups and sentinels left out."""
     return sum(trial.counts for process in plan.processes for trial in process.trials)
@@ -256,20 +263,22 @@ def tokens(plan: Plan) -> int:
 
 
 def least_block(spec: ScanSpec) -> int:
-    """Return the tokens of the smallest complete piece of a plan: a warm-up and one block."""
+    """Return the tokens of the smallest complete piece of a plan: a warm-up and one block.
+
+    For a search that is its calibration and screen.
+    """
+    if not spec.budgets:
+        return _least_screen(spec)
     (first, *_) = make_plan(replace(spec, processes=1, repeats=1, observer=False)).processes
     return sum(trial.cell.budget or 0 for trial in first.trials)
 
 
-def check_limits(spec: ScanSpec) -> None:
-    """Refuse a limit that leaves no room for one complete block.
-
-    Raises:
-        SpecError: Naming the least limit that works.
-    """
-    least = least_block(spec)
-    if spec.max_tokens is not None and spec.max_tokens < least:
-        raise SpecError(
-            f"max_tokens {spec.max_tokens:,} leaves no room for one complete block.",
-            remedy=f"A warm-up and one visit to every budget need {least:,} tokens.",
-        )
+def _least_screen(spec: ScanSpec) -> int:
+    """Return the tokens that a search takes before it knows anything."""
+    high = spec.high or DEFAULT_HIGH
+    values = [
+        high,
+        *CALIBRATION_REPEATS * calibration_values(spec.low, high),
+        *grid(spec.low, high, spec.min_width, np.random.default_rng(spec.seed)),
+    ]
+    return sum(values) if spec.axis == "budget" else spec.budget * len(values)

@@ -14,11 +14,15 @@ import msgspec
 from regimescope.reasons import Reason
 from regimescope.spec import Arm, Axis, KvCache, Mode, ScanSpec
 
-SCHEMA_VERSION = 1
+SCHEMA_VERSION = 2
 
 Status = Literal["ok", "aborted", "failed", "timeout"]
 # What was timed. Trials of our own always separate the phases; imports often cannot.
 Phase = Literal["decode", "prefill", "mixed", "kernel"]
+# Phases of an adaptive plan (method, section 11); ``extend`` widens the range on request of P2.
+Stage = Literal[
+    "calibrate", "screen", "rerun", "extend", "confirm", "boundary", "final", "adjacency"
+]
 EventKind = Literal[
     "process_start",
     "process_end",
@@ -26,6 +30,7 @@ EventKind = Literal[
     "skip",
     "timeout",
     "veto",
+    "phase",
     "torn_line",
     "resume",
     "stop",
@@ -98,11 +103,16 @@ class Trial(Record, frozen=True, kw_only=True):
         chunk_tokens: Tokens per chunk where a stream delivers chunks.
         sentinel: Visit to the fixed small budget that shows the machine's speed; kept, marked,
             left out of the curve.
+        stage: Phase of the adaptive plan that asked for the trial; absent in a fixed plan.
         synced: Whether the device was synchronized, and a stamp taken, at every step.
         message: What went wrong, for people.
         abort_at: Token at which an aborted trial was stopped.
+        projected_s: Decode seconds that an aborted trial would have come to; never measured.
         memory_bytes: Memory readings after the trial, by kind.
-        counters: Other readings, by name with the unit as suffix.
+        counters: Other readings, by name with the unit as suffix: growth of totals during the
+            trial, levels after it.
+        samples: Readings during the trial as columns of equal length; ``step`` is the number of
+            tokens that existed, ``cost_s`` what the reading took, which is in no gap.
         env: What else an import knew.
         reasons: Limits that hold for this trial.
     """
@@ -130,11 +140,14 @@ class Trial(Record, frozen=True, kw_only=True):
     itl_s: list[float] | None = None
     chunk_tokens: list[int] | None = None
     sentinel: bool = False
+    stage: Stage | None = None
     synced: bool | None = None
     message: str | None = None
     abort_at: int | None = None
+    projected_s: float | None = None
     memory_bytes: dict[str, int] | None = None
     counters: dict[str, float] | None = None
+    samples: dict[str, list[float]] | None = None
     env: dict[str, Any] | None = None
     reasons: list[Reason] | None = None
 
@@ -163,6 +176,18 @@ class Event(Record, frozen=True, kw_only=True):
     facts: dict[str, Any] | None = None
 
 
+class Expectation(Record, frozen=True, kw_only=True):
+    """What a normal step takes: ``base_s + slope_s * context_length`` seconds.
+
+    Attributes:
+        base_s: Seconds at context length zero.
+        slope_s: Seconds for each token of context.
+    """
+
+    base_s: float
+    slope_s: float
+
+
 class PlannedTrial(Record, frozen=True, kw_only=True):
     """One generation to be measured.
 
@@ -174,6 +199,9 @@ class PlannedTrial(Record, frozen=True, kw_only=True):
         warmup: Full-length first generation of a process.
         sentinel: Visit to the fixed small budget.
         stamped: Whether to stamp every token; otherwise only the first and the last.
+        stage: Phase of the adaptive plan that asks for it; absent in a fixed plan.
+        expectation: What its steps should take; a trial that proves slower is ended early. Absent
+            where the whole generation is wanted.
     """
 
     trial_id: str
@@ -183,6 +211,8 @@ class PlannedTrial(Record, frozen=True, kw_only=True):
     warmup: bool = False
     sentinel: bool = False
     stamped: bool = True
+    stage: Stage | None = None
+    expectation: Expectation | None = None
 
     @property
     def counts(self) -> bool:

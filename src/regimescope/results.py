@@ -202,6 +202,32 @@ class Counts(Result, frozen=True, kw_only=True, omit_defaults=False):
     dropped: int
 
 
+class Guarantee(Result, frozen=True, kw_only=True):
+    """What a search promises, and on what conditions (method, section 11).
+
+    Attributes:
+        low: First value searched.
+        high: Last value searched.
+        width: A slow interval at least this wide is met by the screen.
+        slowdown: Least slowdown that counts as one.
+        prevalence: Least share of processes that are slow inside it.
+        false_regimes: Largest probability that any regime of a sweep is false.
+        edge_error: Largest probability that an edge lies outside its interval.
+        tokens: Tokens decoded, warm-ups included.
+        withdrawn: Why the promise does not hold, if it does not.
+    """
+
+    low: int
+    high: int
+    width: int
+    slowdown: float
+    prevalence: float
+    false_regimes: float
+    edge_error: float
+    tokens: int
+    withdrawn: tuple[Reason, ...] = ()
+
+
 class Phases(Result, frozen=True, kw_only=True):
     """Where the time of a generation goes.
 
@@ -216,6 +242,22 @@ class Phases(Result, frozen=True, kw_only=True):
     ttft_s: Range | None = None
     tpot_s: Range | None = None
     by_value: tuple[tuple[int, float], ...] = ()
+
+
+class Modes(Result, frozen=True, kw_only=True):
+    """Two levels of whole processes, which no mean or median describes (method, 8.4).
+
+    Attributes:
+        fast_s: Median latency of the fast processes.
+        slow_s: Median latency of the slow ones.
+        ratio: Slow over fast.
+        slow_share: Share of the processes that are slow, with Wilson's interval.
+    """
+
+    fast_s: float
+    slow_s: float
+    ratio: float
+    slow_share: Estimate
 
 
 class Conclusion(Result, frozen=True, kw_only=True):
@@ -235,6 +277,8 @@ class Conclusion(Result, frozen=True, kw_only=True):
         phases: Where the time goes.
         noise: What disturbs the measurement.
         positions: Slow intervals of context length, found in the steps themselves.
+        modes: Both levels of processes, where they have two and each point is a process.
+        guarantee: What the search promises; absent for fixed plans and imports.
         apart: Verdicts on other series of the run, such as the other arm; never pooled.
     """
 
@@ -251,6 +295,8 @@ class Conclusion(Result, frozen=True, kw_only=True):
     phases: Phases | None = None
     noise: Noise | None = None
     positions: tuple[Regime, ...] = ()
+    modes: Modes | None = None
+    guarantee: Guarantee | None = None
     apart: tuple[Conclusion, ...] = ()
 
 

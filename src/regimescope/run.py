@@ -1,6 +1,6 @@
-"""The one loop: plan, measure, store. Layer: ``run``.
+"""The one loop: plan, measure, store, refine. Layer: ``run``.
 
-It knows no conclusion and draws none; what is measured is decided by ``plan`` alone.
+It knows no conclusion and draws none; what is measured is decided by ``plan`` and ``search`` alone.
 """
 
 from __future__ import annotations
@@ -10,13 +10,18 @@ from collections import Counter
 from itertools import pairwise
 from typing import Any, Protocol
 
+from msgspec.structs import replace
+
 from regimescope.engines.base import EngineRequest
 from regimescope.errors import (
     MeasurementError,
     RegimescopeError,
+    RunFolderError,
     WorkerError,
     WorkerTimeout,
 )
+from regimescope.feasible import most
+from regimescope.growth import grown, growth, replayed, to_facts
 from regimescope.measure.isolation import OpenRun, lost_trial, start_process
 from regimescope.measure.messages import Open
 from regimescope.plan import measured, remaining, without_budgets
@@ -32,8 +37,12 @@ from regimescope.records import (
     Series,
     Trial,
 )
+from regimescope.search.decision import Decision, Finish, Measure
+from regimescope.search.evidence import standing
+from regimescope.search.phases import Search
 from regimescope.spec import Arm, ScanSpec
 from regimescope.stopping import (
+    AGAIN,
     MAX_REDOS,
     Limits,
     Speed,
@@ -99,12 +108,17 @@ class Scan:
         self._model: ModelFacts = header.model
         self._occasion, self._inline = occasion, inline
         self._finished = {trial.trial_id for trial in run.trials}
-        self._plan = without_budgets(header.plan, skipped_budgets(run), self._finished)
+        self._trials = list(run.trials)
+        planned = replayed(header.plan, run.events)
+        self._plan = without_budgets(planned, skipped_budgets(run), self._finished)
         self._vetoes = vetoes(run)
+        limit = most(self._spec, self._model)
+        self._search = None if self._spec.budgets else Search(self._spec, limit=limit)
+        self._pending: Decision | None = None
         self._next_process_run = 1 + max((t.process_run or 0 for t in run.trials), default=-1)
         self._deaths: Counter[int | None] = Counter()
         self._limits = Limits(self._spec, run.trials, virtual=inline)
-        self._speed = Speed()
+        self._speed = Speed(run.trials, self._vetoes)
 
     def execute(self) -> None:
         """Measure what is left, one process run after the other, until done or a limit is met.
@@ -115,20 +129,71 @@ class Scan:
         """
         self._show_plan()
         try:
-            while left := remaining(self._plan, self._finished, self._vetoes).processes:
-                self._measure_process(left[0])
+            while True:
+                if left := self._left():
+                    self._measure_process(left[0])
+                elif not self._refine():
+                    break
         except StopMeasuring as stop:
             self._stop(str(stop), stop.reason)
             return
         except KeyboardInterrupt:
             self._stop("interrupted; finished trials are kept", Reason.LIMIT_REACHED)
             raise
+        except RunFolderError:
+            raise  # nothing more can be written, not even why
         except RegimescopeError as error:
             failed = isinstance(error, MeasurementError)
             self._stop(str(error), Reason.BACKEND_FAILURES if failed else Reason.LIMIT_REACHED)
             raise
-        self._say("done", f"all {measured(self._plan)} trials of the plan are finished")
-        self._observer.finished("plan finished")
+        if self._search is None:
+            self._say("done", f"all {measured(self._plan)} trials of the plan are finished")
+            self._observer.finished("plan finished")
+
+    def _left(self) -> tuple[PlannedProcess, ...]:
+        """Return what is planned and not yet measured."""
+        return remaining(self._plan, self._finished, self._vetoes).processes
+
+    def _decide(self) -> Decision:
+        """Ask the search what it wants, now that everything planned is measured."""
+        decision, self._pending = self._pending, None
+        if decision is None and self._search is not None:
+            decision = self._search.decide(self._plan, standing(self._trials, self._vetoes))
+        return decision or Finish("the plan is fixed")
+
+    def _refine(self) -> bool:
+        """Let the search add to the plan; return whether there is anything to measure.
+
+        A search that ends says why, and what it could not settle.
+        """
+        if self._search is None:
+            return False
+        decision = self._decide()
+        if isinstance(decision, Measure):
+            self._grow(decision)
+            return True
+        self._say("done", decision.message, reason=decision.reason)
+        self._observer.finished(decision.message)
+        return False
+
+    def _grow(self, wanted: Measure) -> tuple[PlannedTrial, ...]:
+        """Add what a search wants to the plan, on disk first, and return the new trials."""
+        added = growth(self._plan, self._spec, wanted)
+        facts = to_facts(wanted, added) | self._limits.spent()
+        self._say("phase", wanted.message, facts=facts)
+        self._plan = grown(self._plan, added)
+        self._show_plan()
+        return tuple(trial for process in added.processes for trial in process.trials)
+
+    def _goes_on(self) -> tuple[PlannedTrial, ...]:
+        """Return further trials for the process that is measuring, if the search wants any."""
+        if self._search is None or self._left():
+            return ()
+        decision = self._decide()
+        if isinstance(decision, Measure) and decision.goes_on:
+            return self._grow(decision)
+        self._pending = decision
+        return ()
 
     def _show_plan(self) -> None:
         """Tell the observer what is left and how much is done."""
@@ -139,19 +204,49 @@ class Scan:
         """Run trials in a fresh process until they are done, or it dies, or a block is vetoed."""
         number, self._next_process_run = self._next_process_run, self._next_process_run + 1
         request = self._open_request(number, process.arm)
-        with OpenRun(start_process(self._inline), request) as child:
+        try:
+            opened = OpenRun(start_process(self._inline), request)
+        except WorkerError as error:
+            self._record_false_start(request, error)
+            return
+        with opened as child:
             facts = {"device": child.facts.device, "settings": child.facts.settings}
             self._say(
                 "process_start", f"process run {number} is ready", process_run=number, facts=facts
             )
             self._observer.process_started(number, child.facts.description or child.facts.device)
-            for planned, following in pairwise([*process.trials, None]):
-                if planned is None or not self._measure_trial(child, request, planned):
+            trials = process.trials
+            while trials:
+                if not self._measure_trials(child, request, trials):
                     return
-                ends_block = following is None or following.block != planned.block
-                if planned.sentinel and ends_block and self._is_vetoed(planned.block, number):
-                    return
+                trials = self._goes_on()
         self._say("process_end", f"process run {number} ended", process_run=number)
+
+    def _measure_trials(
+        self, child: OpenRun, request: Open, trials: tuple[PlannedTrial, ...]
+    ) -> bool:
+        """Measure trials in order; return whether their process lives and their block stands."""
+        for planned, following in pairwise([*trials, None]):
+            if planned is None or not self._measure_trial(child, request, planned):
+                return False
+            if planned.sentinel and not self._settle_sentinel(child, request, planned):
+                return False
+            ends_block = following is None or following.block != planned.block
+            if not planned.sentinel or not ends_block:
+                continue
+            if self._is_vetoed(planned.block, request.process_run):
+                return False
+        return True
+
+    def _settle_sentinel(self, child: OpenRun, request: Open, planned: PlannedTrial) -> bool:
+        """Visit a sentinel again that looks slow by accident; return whether its process lives."""
+        visits = 1
+        while self._speed.doubts(request.process_run, planned.block):
+            again = replace(planned, trial_id=f"{planned.trial_id}{AGAIN}{visits}")
+            if not self._measure_trial(child, request, again):
+                return False
+            visits += 1
+        return True
 
     def _measure_trial(self, child: OpenRun, request: Open, planned: PlannedTrial) -> bool:
         """Measure one trial and record it; return whether its process lives."""
@@ -163,6 +258,7 @@ class Scan:
             self._record_death(planned, request, error)
             return False
         self._record(trial)
+        self._deaths.pop(_place(planned), None)  # only deaths in a row count
         self._limits.count(trial, self._plan)
         self._speed.add(trial)
         return True
@@ -173,9 +269,10 @@ class Scan:
         Raises:
             StopMeasuring: The machine keeps changing its speed.
         """
-        shift = self._speed.shift(number, block)
+        shift = self._speed.drift(block)
         if shift is None:
             return False
+        self._speed.forget(block)
         self._vetoes[block] = self._vetoes.get(block, 0) + 1
         self._say(
             "veto",
@@ -197,6 +294,7 @@ class Scan:
     def _record(self, trial: Trial) -> None:
         """Store a trial, then show it."""
         self._folder.append_trial(trial)
+        self._trials.append(trial)
         self._finished.add(trial.trial_id)
         self._observer.trial_finished(trial)
 
@@ -213,23 +311,41 @@ class Scan:
             trial_id=planned.trial_id,
             process_run=request.process_run,
             reason=Reason.BACKEND_FAILURES,
+            facts={"cause": error.cause.value},
         )
-        lost = lost_trial(request, planned, "timeout" if timed_out else "failed", str(error))
-        self._record(lost)
-        key = None if planned.warmup else planned.cell.budget
-        self._deaths[key] += 1
-        if self._deaths[key] < MAX_DEATHS:
+        message = f"{error.cause.value}: {error}"
+        self._record(lost_trial(request, planned, "timeout" if timed_out else "failed", message))
+        self._deaths[_place(planned)] += 1
+        if self._deaths[_place(planned)] < MAX_DEATHS:
             return
         if planned.warmup:
             raise MeasurementError(f"{MAX_DEATHS} processes died while warming up: {error}")
         self._skip_budget(planned.cell.budget)
 
+    def _record_false_start(self, request: Open, error: WorkerError) -> None:
+        """Record a process that was lost before its first trial; another one is tried.
+
+        Raises:
+            WorkerError: Processes keep dying there, or one hung.
+        """
+        self._say(
+            "process_death",
+            f"process run {request.process_run} was lost while it started: {error}",
+            process_run=request.process_run,
+            reason=Reason.BACKEND_FAILURES,
+            facts={"cause": error.cause.value},
+        )
+        self._deaths[None] += 1
+        if self._deaths[None] >= MAX_DEATHS or isinstance(error, WorkerTimeout):
+            raise error
+
     def _skip_budget(self, budget: int | None) -> None:
         """Take a budget that keeps ending its process out of what is left."""
         self._plan = without_budgets(self._plan, {budget}, self._finished)
+        self._pending = None
         self._say(
             "skip",
-            f"budget {budget} ended its process {MAX_DEATHS} times and is not tried again",
+            f"budget {budget} ended its process {MAX_DEATHS} times in a row; not tried again",
             reason=Reason.BACKEND_FAILURES,
             facts={"budget": budget},
         )
@@ -253,6 +369,7 @@ class Scan:
             ),
             seed=spec.seed,
             warm_up_s=spec.warm_up_s,
+            counters_every=spec.counters_every,
         )
 
     def _stop(self, message: str, reason: Reason) -> None:
@@ -267,6 +384,11 @@ class Scan:
         )
         self._folder.append_event(event)
         self._observer.event(event)
+
+
+def _place(planned: PlannedTrial) -> int | None:
+    """Return where in the plan a process dies: the budget, or ``None`` for a warm-up."""
+    return None if planned.warmup else planned.cell.budget
 
 
 def engine_request(spec: ScanSpec, *, process_run: int = 0) -> EngineRequest:

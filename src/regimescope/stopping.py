@@ -8,7 +8,7 @@ from __future__ import annotations
 import math
 import time
 from collections import defaultdict
-from collections.abc import Sequence
+from collections.abc import Iterable, Mapping, Sequence
 
 import numpy as np
 
@@ -28,6 +28,9 @@ NOISE_MULTIPLE = 3.0
 # Differences from which the scatter of a sentinel can be told.
 LEAST_DIFFERENCES = 6
 MAD_TO_SD = 1.4826
+# Further visits to a sentinel that looks slow, and the mark of their ids.
+MOST_AGAIN = 2
+AGAIN = ".again"
 # The largest published regime is 21 times slower than normal; a trial that takes more than twice
 # that share of the longest warm-up hangs.
 TIMEOUT_MULTIPLE = 50.0
@@ -105,6 +108,11 @@ class Limits:
                     remedy=f"A warm-up and a visit to every budget take about {seconds(least_s)}.",
                 )
 
+    def spent(self) -> dict[str, int]:
+        """Return the tokens decoded so far and the most there may be, as facts of an event."""
+        most = self._spec.max_tokens
+        return {"tokens": self._tokens} | ({} if most is None else {"max_tokens": most})
+
     def _spent_s(self) -> float:
         """Return the seconds spent so far."""
         return self._virtual_s if self._start_s is None else time.monotonic() - self._start_s
@@ -117,16 +125,64 @@ def _decoded(trial: Trial) -> int:
 
 
 class Speed:
-    """The sentinels of an invocation: how fast the machine is, process by process."""
+    """The sentinels of a run: how fast the machine is, process by process."""
 
-    def __init__(self) -> None:
-        """Start without a sentinel."""
-        self._log_s: dict[tuple[int, int], list[float]] = defaultdict(list)
+    def __init__(self, done: Iterable[Trial] = (), vetoes: Mapping[int, int] | None = None) -> None:
+        """Start with what is on the disk.
+
+        Args:
+            done: Trials of earlier invocations.
+            vetoes: How often each block was vetoed; attempts before the last are passed over.
+        """
+        self._log_s: dict[tuple[int, int], list[list[float]]] = defaultdict(list)
+        self._judged: list[list[list[float]]] = []
+        for trial in done:
+            attempts = (vetoes or {}).get(trial.block or 0, 0)
+            if attempts == 0 or trial.trial_id.endswith(f".r{attempts}"):
+                self.add(trial)
 
     def add(self, trial: Trial) -> None:
         """Take note of a trial if it is a sentinel with a latency."""
-        if trial.sentinel and trial.decode_s and trial.process_run is not None:
-            self._log_s[trial.process_run, trial.block or 0].append(math.log(trial.decode_s))
+        if not trial.sentinel or not trial.decode_s or trial.process_run is None:
+            return
+        groups = self._log_s[trial.process_run, trial.block or 0]
+        if AGAIN not in trial.trial_id or not groups:
+            groups.append([])
+        groups[-1].append(math.log(trial.decode_s))
+
+    def doubts(self, process_run: int, block: int) -> bool:
+        """Return whether the latest sentinel looks slow by accident and should be measured again.
+
+        Noise is one-sided, so that the fastest of a few visits tells the speed of the machine; one
+        that is slower than expected is visited again before a whole block is dropped for it.
+        """
+        groups = self._log_s.get((process_run, block), [])
+        if not groups or len(groups[-1]) > MOST_AGAIN:
+            return False
+        known = [min(group) for group in groups[:-1]] or [
+            min(group) for part in (*self._log_s.values(), *self._judged) for group in part
+        ][:-1]
+        if not known:
+            return len(groups[-1]) < 2
+        excess = min(groups[-1]) - float(np.median(known))
+        return excess > max(LEAST_SHIFT, NOISE_MULTIPLE * self._scatter())
+
+    def drift(self, block: int) -> float | None:
+        """Return the largest shift of a block within a process that had a part of it.
+
+        A block that a kill cut in two has a part in each of two processes.
+
+        Returns:
+            ``None`` where no part has one.
+        """
+        parts = [process for process, of_block in self._log_s if of_block == block]
+        shifts = [self.shift(process, block) for process in parts]
+        return max((s for s in shifts if s), key=lambda s: abs(math.log(s)), default=None)
+
+    def forget(self, block: int) -> None:
+        """Judge a block anew from here on; its sentinels still tell their scatter."""
+        for part in [part for part in self._log_s if part[1] == block]:
+            self._judged.append(self._log_s.pop(part))
 
     def shift(self, process_run: int, block: int) -> float | None:
         """Return the factor by which the sentinel slowed down or sped up during a block.
@@ -137,7 +193,7 @@ class Speed:
         Returns:
             ``None`` while it moved by less than a tenth, or by no more than its own scatter.
         """
-        log_s = self._log_s[process_run, block]
+        log_s = [min(group) for group in self._log_s.get((process_run, block), [])]
         half = len(log_s) // 2
         if half == 0:
             return None
@@ -149,7 +205,10 @@ class Speed:
 
     def _scatter(self) -> float:
         """Return the scatter of one sentinel, from neighbors in time; 0 while it is unknown."""
-        parts = [np.diff(log_s) for log_s in self._log_s.values()]
+        parts = [
+            np.diff([min(group) for group in groups])
+            for groups in (*self._log_s.values(), *self._judged)
+        ]
         differences = np.concatenate(parts) if parts else np.empty(0)
         if differences.size < LEAST_DIFFERENCES:
             return 0.0

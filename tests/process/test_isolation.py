@@ -13,7 +13,13 @@ import psutil
 import pytest
 
 from regimescope.engines.base import EngineRequest
-from regimescope.errors import CapabilityError, SpecError, WorkerError, WorkerTimeout
+from regimescope.errors import (
+    CapabilityError,
+    DeathCause,
+    SpecError,
+    WorkerError,
+    WorkerTimeout,
+)
 from regimescope.measure import isolation
 from regimescope.measure.isolation import ChildProcess, InlineProcess, OpenRun, inspect_model
 from regimescope.measure.messages import Broken, Facts, Inspect, Measure, Open, Quit
@@ -33,6 +39,14 @@ OPEN = Open(
 )
 CELL = Cell(budget=9, prompt_tokens=4, kv_cache="on", batch=1)
 PLANNED = PlannedTrial(trial_id="t", cell=CELL, block=0, repeat=0)
+
+
+def assert_ends(pid: int) -> None:
+    """Wait until a process that was killed is gone, or waits for somebody to take note of it."""
+    deadline = time.monotonic() + 60
+    while psutil.pid_exists(pid) and psutil.Process(pid).status() != psutil.STATUS_ZOMBIE:
+        assert time.monotonic() < deadline
+        time.sleep(0.01)
 
 
 def scripted(monkeypatch: pytest.MonkeyPatch, program: str) -> ChildProcess:
@@ -88,16 +102,19 @@ def test_a_trial_before_a_model_is_answered_not_crashed() -> None:
 
 def test_a_child_that_dies_is_reported_with_its_signal(monkeypatch: pytest.MonkeyPatch) -> None:
     child = scripted(monkeypatch, "import os, signal; os.kill(os.getpid(), signal.SIGKILL)")
-    with pytest.raises(WorkerError, match="SIGKILL"):
+    with pytest.raises(WorkerError, match="SIGKILL") as caught:
         child.ask(Quit(), 60)
+    assert caught.value.cause is DeathCause.SIGNAL
 
 
 def test_a_child_that_cannot_start_is_reported_with_its_last_words(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     child = scripted(monkeypatch, "raise ImportError('no such library')")
-    with pytest.raises(WorkerError, match="status 1: ImportError: no such library"):
+    with pytest.raises(WorkerError, match="status 1: ImportError: no such library") as caught:
         child.ask(Quit(), 60)
+    assert caught.value.cause is DeathCause.IMPORT_FAILURE
+    assert "reinstall" in str(caught.value)
 
 
 @pytest.mark.parametrize(
@@ -112,8 +129,9 @@ def test_garbage_on_the_pipe_is_reported_and_the_child_ended(
     monkeypatch: pytest.MonkeyPatch, program: str
 ) -> None:
     child = scripted(monkeypatch, program + "\nsys.stdout.flush()\nsys.stdin.read()")
-    with pytest.raises(WorkerError, match="no message"):
+    with pytest.raises(WorkerError, match="no message") as caught:
         child.ask(Quit(), 60)
+    assert caught.value.cause is DeathCause.GARBAGE
     assert not psutil.pid_exists(child._process.pid)
 
 
@@ -124,8 +142,9 @@ def test_a_line_without_end_is_cut_and_reported(monkeypatch: pytest.MonkeyPatch)
         "import sys; sys.stdin.readline(); sys.stdout.write('x' * 10**6); sys.stdout.flush();"
         "sys.stdin.read()",
     )
-    with pytest.raises(WorkerError, match="no message"):
+    with pytest.raises(WorkerError, match="more than 1,000 bytes") as caught:
         child.ask(Quit(), 60)
+    assert caught.value.cause is DeathCause.OVERSIZED
 
 
 def test_a_child_that_hangs_is_ended_with_everything_it_started(
@@ -138,13 +157,11 @@ def test_a_child_that_hangs_is_ended_with_everything_it_started(
         "time.sleep(600)\n"
     )
     child = scripted(monkeypatch, program)
-    with pytest.raises(WorkerTimeout, match="no answer within"):
+    with pytest.raises(WorkerTimeout, match="no answer within") as caught:
         child.ask(Quit(), 3.0)
+    assert caught.value.cause is DeathCause.NO_HEARTBEAT
     assert not psutil.pid_exists(child._process.pid)
-    grandchild = int(child._errors[-1])
-    assert not psutil.pid_exists(grandchild) or (
-        psutil.Process(grandchild).status() == psutil.STATUS_ZOMBIE
-    )
+    assert_ends(int(child._errors[-1]))
 
 
 def test_what_a_dead_child_started_is_ended_with_it(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -207,3 +224,105 @@ def test_a_device_that_is_absent_is_refused_before_anything_is_measured() -> Non
     request = EngineRequest(model="tiny", device="cuda:63", dtype="float32", seed=0)
     with pytest.raises(CapabilityError, match="cuda"):
         inspect_model("hf", request, inline=False)
+
+
+def test_a_trial_that_hangs_is_told_from_a_process_that_is_deaf(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    hanging = (
+        "import time\n"
+        "import regimescope.measure.worker as w\n"
+        "w.Worker.handle = lambda self, request: time.sleep(600)\n"
+        "import sys; sys.argv = ['worker']\n"
+        "w.main()\n"
+    )
+    child = scripted(monkeypatch, hanging)
+    with pytest.raises(WorkerTimeout, match="still listens") as caught:
+        child.ask(Inspect(engine="simulated", request=REQUEST), 10.0)
+    assert caught.value.cause is DeathCause.HANG
+    assert not psutil.pid_exists(child._process.pid)
+
+
+def test_a_stopped_process_is_deaf(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(isolation, "PING_TIMEOUT_S", 0.2)
+    child = ChildProcess()
+    assert isinstance(child.ask(Inspect(engine="simulated", request=REQUEST), 60), Facts)
+    os.kill(child._process.pid, signal.SIGSTOP)
+    with pytest.raises(WorkerTimeout, match="does not listen") as caught:
+        child.ask(Inspect(engine="simulated", request=REQUEST), 0.2)
+    assert caught.value.cause is DeathCause.NO_HEARTBEAT
+    assert not psutil.pid_exists(child._process.pid)
+
+
+def test_an_answer_before_its_question_is_garbage(monkeypatch: pytest.MonkeyPatch) -> None:
+    twice = (
+        "import sys\n"
+        "sys.stdin.readline()\n"
+        'print(\'{"type": "Done"}\'); print(\'{"type": "Done"}\', flush=True)\n'
+        "sys.stdin.read()\n"
+    )
+    child = scripted(monkeypatch, twice)
+    child.ask(Quit(), 60)
+    deadline = time.monotonic() + 60
+    while child._lines.empty():
+        assert time.monotonic() < deadline
+        time.sleep(0.01)
+    with pytest.raises(WorkerError, match="nobody asked for") as caught:
+        child.ask(Quit(), 60)
+    assert caught.value.cause is DeathCause.GARBAGE
+
+
+def test_a_flood_of_lines_is_not_collected(monkeypatch: pytest.MonkeyPatch) -> None:
+    child = scripted(monkeypatch, "while True: print('x' * 1000, flush=True)")
+    with pytest.raises(WorkerError, match="no message"):
+        child.ask(Quit(), 60)
+    assert child._lines.qsize() <= isolation.MAX_WAITING_LINES + 2
+
+
+def test_a_closed_pipe_of_a_living_process_is_garbage(monkeypatch: pytest.MonkeyPatch) -> None:
+    child = scripted(monkeypatch, "import os, sys; os.close(1); sys.stdin.read()")
+    with pytest.raises(WorkerError, match="closed its pipe") as caught:
+        child.ask(Inspect(engine="simulated", request=REQUEST), 60)
+    assert caught.value.cause is DeathCause.GARBAGE
+    assert not psutil.pid_exists(child._process.pid)
+
+
+def test_an_answer_about_another_trial_is_garbage() -> None:
+    with OpenRun(InlineProcess(), OPEN) as child:
+        answer = child._process.ask(Measure(trial=PLANNED), 60)
+        child._process.ask = lambda request, timeout_s: answer  # type: ignore[method-assign]
+        other = PlannedTrial(trial_id="other", cell=CELL, block=0, repeat=0)
+        with pytest.raises(WorkerError, match="answered Measured") as caught:
+            child.measure(other, 60)
+    assert caught.value.cause is DeathCause.GARBAGE
+
+
+def test_what_a_child_started_ends_with_a_parent_that_is_killed() -> None:
+    # The child holds the interpreter in native code, so that only its guard can act.
+    busy = (
+        "import subprocess, sys, threading\n"
+        "kid = subprocess.Popen([sys.executable, '-c', 'import time; time.sleep(600)'])\n"
+        "import regimescope.measure.worker as w\n"
+        "w.start_guard(int(sys.argv[1]))\n"
+        "print(kid.pid, flush=True)\n"
+        "import ctypes\n"
+        "ctypes.PyDLL(None).sleep(600)\n"
+    )
+    program = (
+        "import sys, time\n"
+        "from regimescope.measure import isolation\n"
+        f"isolation.WORKER_COMMAND = (sys.executable, '-c', {busy!r})\n"
+        "child = isolation.ChildProcess()\n"
+        "print(child._process.pid, int(child._lines.get()), flush=True)\n"
+        "time.sleep(600)\n"
+    )
+    parent = subprocess.Popen([sys.executable, "-c", program], stdout=subprocess.PIPE, text=True)
+    try:
+        assert parent.stdout is not None
+        pids = [int(word) for word in parent.stdout.readline().split()]
+    finally:
+        parent.kill()
+        parent.communicate()
+    assert len(pids) == 2
+    for pid in pids:
+        assert_ends(pid)

@@ -152,3 +152,42 @@ def test_summary_does_not_depend_on_the_order_of_trials(seed):
     one, other = summarize_repeats(axis, y), summarize_repeats(axis[order], y[order])
     assert other.median.tolist() == one.median.tolist()
     assert other.sigma == pytest.approx(one.sigma, nan_ok=True)
+
+
+def trials_of(seed, repeats):
+    """Repeats of a clean sweep: axis and seconds of every trial, 2 % noise and some accidents."""
+    rng = np.random.default_rng(seed)
+    n = int(rng.integers(6, 18))
+    steps = np.sort(rng.choice(np.arange(16, 1025, 8), n, replace=False)).astype(float)
+    theta = 10 ** rng.uniform(-1, 0, 3)
+    seconds = theta @ (steps / steps[-1]) ** np.arange(3)[:, None]
+    noise = 0.02 * rng.standard_t(4, (repeats, n)) + 0.1 * (rng.random((repeats, n)) < 0.03)
+    return np.tile(steps, repeats), (seconds * np.exp(noise)).ravel()
+
+
+def intervals_of(axis, seconds):
+    """What the detector makes of single trials."""
+    summary = summarize_repeats(axis, np.log(seconds))
+    return detect(
+        summary.steps, summary.median, repeats=summary.repeats, sigma=summary.sigma, degree=2
+    ).intervals
+
+
+MANY = settings(max_examples=50, deadline=None)
+
+
+@MANY
+@given(seeds, st.floats(0.0, 100.0))
+def test_a_constant_added_to_every_latency_never_creates_an_interval(seed, constant):
+    axis, seconds = trials_of(seed, 3)
+    if not intervals_of(axis, seconds):
+        assert intervals_of(axis, seconds + constant * seconds.min()) == ()
+
+
+@MANY
+@given(seeds, st.integers(1, 6))
+def test_more_clean_repeats_never_create_an_interval(seed, further):
+    axis, seconds = trials_of(seed, 3 + further)
+    first = 3 * np.unique(axis).size
+    if not intervals_of(axis[:first], seconds[:first]):
+        assert intervals_of(axis, seconds) == ()

@@ -9,10 +9,8 @@ from msgspec.structs import replace
 
 from regimescope.engines.base import Capabilities
 from regimescope.errors import CapabilityError, SpecError
+from regimescope.feasible import check_capabilities, check_limits, check_positions
 from regimescope.plan import (
-    check_capabilities,
-    check_limits,
-    check_positions,
     least_block,
     make_plan,
     measured,

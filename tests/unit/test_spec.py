@@ -120,9 +120,53 @@ def test_python_callers_get_the_same_checks(change: dict[str, Any]) -> None:
         check_spec(msgspec.structs.replace(ScanSpec(), **change))
 
 
-def test_only_the_budget_axis_can_be_scanned() -> None:
-    with pytest.raises(SpecError, match="axis"):
-        check_spec(ScanSpec(axis="prompt"))
+def test_budgets_are_listed_for_the_budget_axis_alone() -> None:
+    check_spec(ScanSpec(axis="prompt"))
+    with pytest.raises(SpecError, match="--range"):
+        check_spec(ScanSpec(axis="prompt", budgets=(32, 64)))
+
+
+@pytest.mark.parametrize("axis", ["batch", "time"])
+def test_axes_that_cannot_be_searched_are_refused(axis: str) -> None:
+    with pytest.raises(SpecError, match=axis):
+        check_spec(ScanSpec(axis=axis))  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize(
+    ("change", "named"),
+    [
+        ({"processes": 5}, "--processes"),
+        ({"mode": "nested"}, "--mode"),
+        ({"observer": True}, "--observer"),
+    ],
+)
+def test_a_search_refuses_settings_of_a_fixed_plan(change: dict[str, Any], named: str) -> None:
+    with pytest.raises(SpecError, match=named):
+        check_spec(ScanSpec(**change))
+    check_spec(ScanSpec(budgets=(32, 64), **change))
+
+
+@pytest.mark.parametrize("ends", [(1, 64), (64, 64), (200, 100)])
+def test_a_range_must_ascend_from_two(ends: tuple[int, int]) -> None:
+    low, high = ends
+    with pytest.raises(SpecError, match="range"):
+        check_spec(ScanSpec(low=low, high=high))
+
+
+@pytest.mark.parametrize("text", ["64", "64:", "a:b", "64:128:2", "128:64", "0:64"])
+def test_a_range_that_cannot_be_read_is_refused_with_an_example(text: str) -> None:
+    with pytest.raises(SpecError, match="64:1024"):
+        make_spec({"span": text})
+
+
+def test_the_command_of_a_search_gives_the_search_back() -> None:
+    spec = ScanSpec(
+        engine="simulated", model="paper", low=100, high=700, min_width=20, certify=True
+    )
+    command = to_command(spec)
+    assert command[command.index("--range") + 1] == "100:700"
+    assert command[command.index("--min-width") + 1] == "20"
+    assert "--certify" in command
 
 
 def test_the_command_of_a_spec_gives_the_spec_back() -> None:

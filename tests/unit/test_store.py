@@ -9,13 +9,13 @@ import pytest
 
 from regimescope.errors import RunFolderError
 from regimescope.plan import make_plan
-from regimescope.records import Cell, Event, RunHeader, Series, Trial
+from regimescope.records import SCHEMA_VERSION, Cell, Event, RunHeader, Series, Trial
 from regimescope.spec import ScanSpec
 from regimescope.store import RunFolder, check_free, is_run_folder, load_header, load_run
 
 SPEC = ScanSpec(budgets=(16, 32))
 HEADER = RunHeader(
-    schema_version=1,
+    schema_version=SCHEMA_VERSION,
     run="a",
     created_utc="2026-01-01T00:00:00+00:00",
     spec=SPEC,
@@ -112,14 +112,16 @@ def test_a_damaged_line_in_the_middle_is_named(folder: RunFolder) -> None:
     ("content", "says"),
     [
         (b"", "damaged"),
-        (b"[]", "no schema version"),
+        (b"[]", "damaged"),
         (b'{"run": "a"}', "no schema version"),
         (b'{"schema_version": true}', "no schema version"),
         (b'{"schema_version": "1"}', "no schema version"),
         (b'{"schema_version": 99}', "reads up to"),
         (b'{"schema_version": 1}', "damaged"),
         (b"[" * 100_000, "damaged"),
-        (b"\xff\xfe", "damaged"),
+        (b"\xff", "damaged"),
+        (b"\xff\xfe{\x00}\x00", "byte order mark"),
+        (b'\xef\xbb\xbf{"schema_version": 1}', "byte order mark"),
     ],
 )
 def test_a_header_that_is_not_ours_is_refused(tmp_path: Path, content: bytes, says: str) -> None:

@@ -16,12 +16,23 @@ from regimescope.analysis.sweep import FloatArray, IntArray, Selection
 from regimescope.reasons import Reason
 from regimescope.records import Trial
 from regimescope.results import Estimate, Noise
-from regimescope.stats.drift import Drift, drift_test, variance_components, warm_up_test
+from regimescope.stats.drift import (
+    DRIFT_ALPHA,
+    Drift,
+    drift_test,
+    variance_components,
+    warm_up_test,
+)
 from regimescope.stats.estimate import Estimate as Interval
 from regimescope.stats.shift import hodges_lehmann
 
 # Processes whose levels differ by more than this are worth a word.
 MENTIONED_SPREAD = math.log(1.1)
+# Occasions whose levels differ by more than half of that are worth a word: no single process
+# explains it, and pooled without an occasion term it would widen every interval.
+MENTIONED_SHIFT = math.log(1.05)
+# From two processes the one that drifts cannot be told from the one that does not.
+LEAST_PROCESSES = 3
 # Two levels are apart when the gap between them exceeds both (method, section 8.4).
 LEAST_GAP = math.log(1.3)
 GAP_SIGMAS = 6.0
@@ -49,7 +60,10 @@ class Disturbance(NamedTuple):
 
 
 def disturbances(
-    selection: Selection, residual: FloatArray, block_effect: FloatArray
+    selection: Selection,
+    residual: FloatArray,
+    block_effect: FloatArray,
+    first_repeats: Sequence[float] = (),
 ) -> Disturbance:
     """Estimate what disturbed the trials of a sweep.
 
@@ -57,18 +71,24 @@ def disturbances(
         selection: The trials by fate.
         residual: Log latency of each trial less the level of its budget, shape (trials,).
         block_effect: What the block of each trial adds to it, shape (trials,).
+        first_repeats: Log of first over later repeats of a value in a process; they stand in for
+            warm-ups where an import has none.
     """
     trials = selection.trials
     process = np.array([-1 if t.process_run is None else t.process_run for t in trials])
     reasons: list[Reason] = []
+    shift = _occasion_shift(trials, block_effect)
+    if np.ptp(shift) > MENTIONED_SHIFT:
+        reasons.append(Reason.OCCASION_SHIFT)
+    level = residual - shift
     # With the levels of the budgets removed, the trials of a process are repeats of each other.
     one_budget = np.zeros(len(trials))
     known = bool((process >= 0).all())
-    spread = variance_components(residual, one_budget, process) if known else None
+    spread = variance_components(level, one_budget, process) if known else None
     if spread is not None and spread.between_pooled > MENTIONED_SPREAD:
         reasons.append(Reason.BETWEEN_PROCESS_SPREAD)
     drift = _drift(trials, residual - block_effect, process)
-    warm_up = warm_up_test(_warm_up_differences(selection))
+    warm_up = warm_up_test(_warm_up_differences(selection) or list(first_repeats))
     if warm_up.suspected:
         reasons.append(Reason.WARM_UP_SUSPECTED)
     observer = observer_effect(selection.observed)
@@ -83,12 +103,45 @@ def disturbances(
         observer=observer,
         vetoed=len(selection.vetoed) or None,
     )
+    drifts = drift is not None and drift.flagged
     return Disturbance(
         noise,
         tuple(reasons),
-        drifts=drift is not None and drift.flagged,
-        bimodal=_two_levels(residual, process, sigma),
+        drifts=drifts or _one_process_drifts(trials, residual - block_effect, process),
+        bimodal=_two_levels(level, process, sigma),
     )
+
+
+def _occasion_shift(trials: Sequence[Trial], block_effect: FloatArray) -> FloatArray:
+    """Return what the occasion of each trial adds to its log latency, shape (trials,)."""
+    shift = np.zeros(len(trials))
+    occasions = {trial.occasion for trial in trials}
+    for name in occasions if len(occasions) > 1 else ():
+        rows = np.array([trial.occasion == name for trial in trials])
+        shift[rows] = np.median(block_effect[rows])
+    return shift
+
+
+def _one_process_drifts(trials: Sequence[Trial], residual: FloatArray, process: IntArray) -> bool:
+    """Return whether a process leaves the others along its own time, in a fixed order.
+
+    What all processes share at a place in a fixed order may be the value measured there; what one
+    of several does alone is not. In random order the drift of all is tested at once instead.
+    """
+    fixed = any(Reason.FIXED_ORDER in (trial.reasons or ()) for trial in trials)
+    numbers, sizes = np.unique(process, return_counts=True)
+    if not fixed or numbers.size < LEAST_PROCESSES or numbers[0] < 0:
+        return False
+    flagged = 0
+    for number in numbers[sizes > 2]:
+        rows = process == number
+        part = [trial for trial, own in zip(trials, rows, strict=True) if own]
+        found = _drift(part, residual[rows], process[rows])
+        # As many tests as processes share the level of one.
+        p_value = 1.0 if found is None or found.p_value is None else found.p_value
+        if found is not None and found.flagged and p_value * numbers.size < DRIFT_ALPHA:
+            flagged += 1
+    return 0 < 2 * flagged < numbers.size
 
 
 def observer_effect(trials: Sequence[Trial]) -> Estimate | None:

@@ -10,11 +10,12 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from regimescope.analysis.reading import Levels
+from regimescope.analysis.reading import Levels, read
 from regimescope.analysis.sweep import FloatArray
 from regimescope.errors import InputError
 from regimescope.reasons import Reason
 from regimescope.records import Trial
+from regimescope.results import Regime, Verdict
 from regimescope.stats.estimate import summarize_repeats
 
 # The first steps after prefill differ in nature, and medians of eight steps shed single slow ones.
@@ -99,3 +100,18 @@ def block_medians(log_itl: FloatArray, block_steps: int = BLOCK_STEPS) -> FloatA
         kept[: blocks * block_steps].reshape(blocks, block_steps), axis=1
     )
     return medians
+
+
+def slow_positions(trials: Sequence[Trial], *, cached: bool) -> tuple[Regime, ...]:
+    """Return slow intervals of context length in the steps of generations.
+
+    Args:
+        trials: Trials that no slow budget lifts as a whole.
+        cached: Whether a KV cache was kept, so that step time is a line in context length.
+    """
+    stamped = [t for t in trials if has_trace(t)]
+    if not stamped or max(len(t.itl_s or ()) for t in stamped) < LEAST_TRACE:
+        return ()
+    levels = position_levels(stamped, block_steps=coarse_block(stamped))
+    found = read(levels, degree=1 if cached else 2)
+    return tuple(r for r in found.regimes if r.verdict is Verdict.SPIKE)

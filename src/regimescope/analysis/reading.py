@@ -10,6 +10,7 @@ import math
 from typing import NamedTuple
 
 import numpy as np
+from msgspec.structs import replace
 
 from regimescope.analysis.sweep import FloatArray, IntArray
 from regimescope.reasons import Reason
@@ -17,14 +18,18 @@ from regimescope.results import Baseline, Certificate, Estimate, Grade, Point, R
 from regimescope.stats.arrays import BoolArray
 from regimescope.stats.certificate import certificate as monotonicity
 from regimescope.stats.curve import Curve, log_standard_error, predict_log
-from regimescope.stats.epidemic import Edges
+from regimescope.stats.epidemic import R_MIN, Edges, EpidemicOptions
 from regimescope.stats.estimate import RepeatSummary, slowdown_interval
-from regimescope.stats.shape import ShapeResult, classify
-from regimescope.stats.stretches import ShapedInterval
+from regimescope.stats.hypotheses import PERIODS_RESOLVED
+from regimescope.stats.shape import ShapeOptions, ShapeResult, classify
+from regimescope.stats.stretches import ShapedInterval, certified_core
 
 # Below this the certificate is within what the minimum over noisy points produces by itself
 # (method, section 3).
 LEAST_CERTIFICATE = 1.1
+# Known periods of kernels and caches: KV page blocks, tiles, steps of a growing cache (method,
+# section 9). They are configuration, not evidence.
+STRUCTURAL_PERIODS = (16.0, 32.0, 64.0, 128.0, 256.0)
 # The normal distribution's ratio of standard deviation to median absolute deviation.
 MAD_TO_SD = 1.4826
 
@@ -64,22 +69,40 @@ class Reading(NamedTuple):
     baseline: Baseline
 
 
-def read(levels: Levels, *, degree: int) -> Reading:
+def read(
+    levels: Levels,
+    *,
+    degree: int,
+    r_min: float = R_MIN,
+    phase: float = 0.0,
+    extended: bool = False,
+) -> Reading:
     """Fit the competing shapes and say which one a curve has.
 
     Args:
         levels: At least two values.
         degree: Largest degree of the expected curve in the steps of ``levels.summary``.
+        r_min: Least slowdown that counts.
+        phase: Added to a step to get its place in a structural period, such as prompt tokens.
+        extended: Whether the range was extended to see whether a slowdown stays.
     """
     summary = levels.summary
+    options = ShapeOptions(
+        detector=EpidemicOptions(r_min=r_min),
+        periods=_periods(summary.steps),
+        phase=phase,
+        extended=extended,
+    )
     found = classify(
         summary.steps,
         summary.median,
         repeats=summary.repeats,
         sigma=summary.sigma,
         degree=degree,
+        options=options,
     )
     fitted = _fitted(levels, found)
+    parts, fitted = _certain(levels, found.intervals, fitted, r_min)
     reasons = [Reason(code) for code in found.codes]
     verdict = Verdict(found.shape)
     if verdict is Verdict.CLEAN and Reason.FLAT_CURVE not in reasons:
@@ -88,11 +111,17 @@ def read(levels: Levels, *, degree: int) -> Reading:
         verdict = Verdict.INCONCLUSIVE  # a clean curve is no claim where r_min would not be seen
     return Reading(
         verdict=verdict,
-        regimes=tuple(_regime(levels, fitted, part) for part in found.intervals),
+        regimes=tuple(_regime(levels, fitted, part) for part in parts),
         reasons=tuple(reasons),
         certificate=_certificate(levels),
         baseline=_baseline(levels, fitted),
     )
+
+
+def _periods(steps: FloatArray) -> tuple[float, ...]:
+    """Return the structural periods that a grid resolves in part: three values in a period."""
+    gap = float(np.median(np.diff(steps)))
+    return tuple(p for p in STRUCTURAL_PERIODS if PERIODS_RESOLVED * gap <= p)
 
 
 class _Fitted(NamedTuple):
@@ -125,6 +154,35 @@ def _fitted(levels: Levels, found: ShapeResult) -> _Fitted:
     return _Fitted(found.baseline, excess, normal, float(found.fit.scale), edges)
 
 
+def _certain(
+    levels: Levels, parts: tuple[ShapedInterval, ...], fitted: _Fitted, r_min: float
+) -> tuple[tuple[ShapedInterval, ...], _Fitted]:
+    """Replace spikes that touch by what the certificate says of them (method, section 3).
+
+    Their reference is the chord between the points beside them, as in a confirmation (section 5),
+    since the curve does not hold there.
+    """
+    summary = levels.summary
+    violation = monotonicity(summary.steps, summary.median).ratio
+    core = certified_core(parts, violation, r_min)
+    if not core:
+        return parts, fitted
+    excess = fitted.excess.copy()
+    found = []
+    for start, end in core:
+        if start == 0 or end == levels.values.size:
+            return parts, fitted
+        flanks = np.exp(summary.median[[start - 1, end]])
+        ends = summary.steps[[start - 1, end]]
+        chord = np.interp(summary.steps[start:end], ends, flanks)
+        excess[start:end] = summary.median[start:end] - np.log(chord)
+        level = float(np.median(excess[start:end]))
+        codes = (Reason.REFERENCE_MISMATCH.value,)
+        found.append(ShapedInterval(start, end, "SPIKE", level, codes))
+    others = [part for part in parts if part.shape != "SPIKE"]
+    return (*found, *others), fitted._replace(excess=excess)
+
+
 def _regime(levels: Levels, fitted: _Fitted, part: ShapedInterval) -> Regime:
     """Describe one slow interval."""
     start, end, n = part.start, part.end, levels.values.size
@@ -132,12 +190,15 @@ def _regime(levels: Levels, fitted: _Fitted, part: ShapedInterval) -> Regime:
     edges = fitted.edges.get((start, end), Edges((start - 1, start), (end - 1, end)))
     latency_s = np.exp(levels.summary.median)
     lost_s = latency_s - np.exp(levels.summary.median - fitted.excess)
-    slowdown, peak = _slowdown(levels, fitted, start, end)
+    # A ramp has no level; how far it got is what its last value shows.
+    rises = part.shape == "STEP" and start > 0
+    slowdown, peak = _slowdown(levels, fitted, n - 1 if part.shape == "RAMP" else start, end)
     return Regime(
         verdict=Verdict(part.shape),
         grade=Grade.C,
         onset=_edge(levels.values, edges.onset) if start > 0 else None,
-        recovery=_edge(levels.values, edges.recovery) if end < n else None,
+        # The treads of a staircase end where the next begins; nothing recovers there.
+        recovery=_edge(levels.values, edges.recovery) if end < n and not rises else None,
         slowdown=slowdown,
         peak=peak,
         ratio_to_reference=float(latency_s[start] / latency_s[start - 1]) if start > 0 else None,
@@ -185,6 +246,13 @@ def _certificate(levels: Levels) -> Certificate | None:
         at=int(levels.values[found.peak_index]),
         over=int(levels.values[found.witness[found.peak_index]]),
     )
+
+
+def points_only(levels: Levels) -> Baseline:
+    """Return the measured points without a curve, for an axis on which none is expected."""
+    n = levels.values.size
+    none = _Fitted(None, np.zeros(n), np.ones(n, dtype=bool), 0.0, {})
+    return replace(_baseline(levels, none), spread=None)
 
 
 def _baseline(levels: Levels, fitted: _Fitted) -> Baseline:

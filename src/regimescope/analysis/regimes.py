@@ -10,88 +10,170 @@ from collections.abc import Sequence
 import numpy as np
 from msgspec.structs import replace
 
+from regimescope import axes
 from regimescope.analysis.attribution import attribute, in_spike
+from regimescope.analysis.design import design_reasons
+from regimescope.analysis.lottery import compare_processes, points_are_processes
 from regimescope.analysis.noise import Disturbance, disturbances
 from regimescope.analysis.phases import phases
-from regimescope.analysis.position import LEAST_TRACE, coarse_block, has_trace, position_levels
-from regimescope.analysis.reading import Levels, read
+from regimescope.analysis.position import position_levels, slow_positions
+from regimescope.analysis.reading import Levels, Reading, points_only, read
+from regimescope.analysis.repeats import first_repeat_excess, rises_within_value, settled
+from regimescope.analysis.replication import Part, parts_of, replicated_grade
+from regimescope.analysis.searched import conclude_search
 from regimescope.analysis.sweep import (
     FloatArray,
     Selection,
     Sweep,
+    is_limit_only,
     one_arm,
     primary_series,
     select,
     to_sweep,
+    vetoed_blocks,
 )
 from regimescope.errors import InputError
 from regimescope.reasons import Reason
 from regimescope.records import Run, Trial
 from regimescope.results import Conclusion, Counts, Grade, Regime, Verdict
+from regimescope.spec import Axis
 from regimescope.stats.drift import median_polish
+from regimescope.stats.epidemic import R_MIN
 from regimescope.stats.estimate import summarize_repeats
 
 
-def conclude(run: Run) -> Conclusion:
+def conclude(run: Run, *, r_min: float = R_MIN) -> Conclusion:
     """Return the verdict on the trials of a run.
 
     Trials of nested mode are read by context length, since latencies of shorter budgets would be
     prefixes of one generation and hence dependent; all others by budget. Arms are read apart: the
     warm one, or the only one, gives the verdict, any other stands in ``apart``.
 
+    Args:
+        run: Trials with their header.
+        r_min: Least slowdown that counts, above 1; a search has its own.
+
     Raises:
         InputError: The trials cannot be a measurement: none left, mixed series, invalid latencies,
             duplicated ids, or a single one.
     """
+    spec = run.header.spec
+    if spec is not None and not spec.budgets:
+        return conclude_search(run, spec, vetoed_blocks(run))
     first = primary_series(run)
     arms = {t.series.arm for t in run.trials} - {t.series.arm for t in first.trials}
     others = []
     for arm in sorted(arms, key=str):
         part = one_arm(run, arm, observer=False)
         name = f"{run.header.run} ({arm} arm)"
-        others.append(_conclude_series(replace(part, header=replace(run.header, run=name))))
-    return replace(_conclude_series(first), apart=tuple(others))
+        others.append(_conclude_series(replace(part, header=replace(run.header, run=name)), r_min))
+    return replace(_conclude_series(first, r_min), apart=tuple(others))
 
 
-def _conclude_series(run: Run) -> Conclusion:
+def _conclude_series(run: Run, r_min: float) -> Conclusion:
     """Return the verdict on one series."""
     selection = select(run)
     trials = selection.trials
     if not trials and run.trials:
         return _nothing_left(run, selection)
     if trials and trials[0].series.mode == "nested":
-        return _conclude_positions(run, selection)
-    sweep = to_sweep(selection)
-    levels = budget_levels(sweep)
-    reading = read(levels, degree=2 + _uncached(trials))
-    level = levels.summary.median[np.searchsorted(levels.values, sweep.x)]
-    found = disturbances(selection, np.log(sweep.latency_s) - level, block_effects(sweep))
+        return _conclude_positions(run, selection, r_min)
+    axis = run.header.axis
+    sweep = to_sweep(selection, axis)
+    if points_are_processes(sweep, trials, axis):
+        return _conclude_processes(run, selection, sweep, r_min)
+
+    def read_sweep(part: Sweep) -> Reading:
+        return read(budget_levels(part), degree=_degree(trials, axis), r_min=r_min)
+
+    reading = read_sweep(sweep)
+    found = _disturbances(selection, sweep, reading)
+    verdict, why = _overruled(reading, selection, sweep, found)
+    if rises_within_value(sweep, trials, r_min=r_min):
+        why = (*why, Reason.GROWTH_WITHIN_POINT)
+    reasons = (*selection.reasons, *design_reasons(run, trials, sweep.x), *found.reasons, *why)
+    reasons = tuple(dict.fromkeys((*reasons, *reading.reasons)))
+    grade = Grade.C
+    if run.header.source != "scan":
+        apart = (read_sweep(part) for part in parts_of(sweep, trials))
+        parts = [Part(each.verdict, each.regimes) for each in apart]
+        grade = replicated_grade(Part(verdict, reading.regimes), parts, reasons)
     positions = _positions(trials, reading.regimes)
-    verdict, why = _overruled(reading.verdict, selection, found)
-    reasons = (*selection.reasons, *_design_reasons(run, trials), *found.reasons, *why)
+    graded = [replace(r, grade=grade if r.verdict is verdict else r.grade) for r in reading.regimes]
     return Conclusion(
         run=run.header.run,
-        axis=run.header.axis,
+        axis=axis,
         verdict=verdict,
-        grade=Grade.C,
-        reasons=tuple(dict.fromkeys((*reasons, *reading.reasons))),
-        regimes=tuple(
-            attribute(regime, reading.regimes, trials, positions) for regime in reading.regimes
-        ),
+        grade=grade,
+        reasons=reasons,
+        regimes=tuple(attribute(r, reading.regimes, trials, positions) for r in graded),
         certificate=reading.certificate,
         baseline=reading.baseline,
         counts=_counts(selection),
-        phases=phases(trials, by_budget=True),
+        phases=phases(trials, by_budget=axis == "budget"),
         noise=found.noise,
         positions=positions,
     )
 
 
-def _conclude_positions(run: Run, selection: Selection) -> Conclusion:
+def _positions(trials: Sequence[Trial], regimes: Sequence[Regime]) -> tuple[Regime, ...]:
+    """Return slow intervals of context length in the steps of all generations but slow ones.
+
+    A budget that is slow from its first step on would lift the positions that it reaches.
+    """
+    outside = [t for t in trials if not in_spike(t.cell.budget, regimes)]
+    return slow_positions(outside, cached=not _uncached(trials))
+
+
+def _disturbances(selection: Selection, sweep: Sweep, reading: Reading) -> Disturbance:
+    """Return what disturbed the trials of a sweep."""
+    residual = np.log(sweep.latency_s) - _of_points(reading, sweep, "latency_s")
+    firsts = first_repeat_excess(sweep, selection.trials)
+    return disturbances(selection, residual, block_effects(sweep), firsts)
+
+
+def _is_settled(reading: Reading, sweep: Sweep, trials: Sequence[Trial]) -> bool:
+    """Return whether some interval is slow throughout a process that saw it, or none is slow."""
+    lasting = (Verdict.SPIKE, Verdict.STEP)
+    slow = [r for r in reading.regimes if r.verdict in lasting]
+    if not slow or reading.verdict not in lasting:
+        return True
+    excess = (
+        np.log(sweep.latency_s) - block_effects(sweep) - _of_points(reading, sweep, "expected_s")
+    )
+    process = [trial.process_run for trial in trials]
+    return any(settled(regime, sweep, excess, process) for regime in slow)
+
+
+def _of_points(reading: Reading, sweep: Sweep, field: str) -> FloatArray:
+    """Return the log of a field of the point that each trial belongs to, shape (trials,)."""
+    by_value = np.array([getattr(point, field) or np.nan for point in reading.baseline.points])
+    logs: FloatArray = np.log(by_value)[np.searchsorted(sweep.values, sweep.x)]
+    return logs
+
+
+def _conclude_processes(run: Run, selection: Selection, sweep: Sweep, r_min: float) -> Conclusion:
+    """Return the verdict on processes compared with each other."""
+    found = compare_processes(sweep, selection.trials, r_min=r_min)
+    design = design_reasons(run, selection.trials, sweep.x)
+    return Conclusion(
+        run=run.header.run,
+        axis=run.header.axis,
+        verdict=found.verdict,
+        grade=Grade.C,
+        reasons=tuple(dict.fromkeys((*selection.reasons, *design, *found.reasons))),
+        baseline=points_only(budget_levels(sweep)),
+        counts=_counts(selection),
+        modes=found.modes,
+    )
+
+
+def _conclude_positions(run: Run, selection: Selection, r_min: float) -> Conclusion:
     """Return the verdict on long generations, read by context length."""
     trials = selection.trials
-    reading = read(position_levels(trials), degree=1 + _uncached(trials))
-    reasons = (*selection.reasons, *_design_reasons(run, trials), *reading.reasons)
+    reading = read(position_levels(trials), degree=1 + _uncached(trials), r_min=r_min)
+    x = np.array([trial.cell.budget or 0 for trial in trials])
+    reasons = (*selection.reasons, *design_reasons(run, trials, x), *reading.reasons)
     return Conclusion(
         run=run.header.run,
         axis="context",
@@ -118,37 +200,32 @@ def _nothing_left(run: Run, selection: Selection) -> Conclusion:
     )
 
 
+def _degree(trials: Sequence[Trial], axis: Axis) -> int:
+    """Return the degree of the expected curve (method, section 2)."""
+    if axis not in axes.LAWS or is_limit_only(trials, axis):
+        return 0
+    return axes.degree(axis, "off" if _uncached(trials) else "on")
+
+
 def _uncached(trials: Sequence[Trial]) -> int:
     """Return 1 without a KV cache, which makes the expected curve one power steeper, else 0."""
     return int(any(trial.cell.kv_cache == "off" for trial in trials))
 
 
-def _positions(trials: Sequence[Trial], regimes: Sequence[Regime]) -> tuple[Regime, ...]:
-    """Return slow intervals of context length in the steps of all generations but slow ones.
-
-    A budget that is slow from its first step on would lift the positions that it reaches.
-    """
-    stamped = [t for t in trials if has_trace(t) and not in_spike(t.cell.budget, regimes)]
-    if not stamped or max(len(t.itl_s or ()) for t in stamped) < LEAST_TRACE:
-        return ()
-    levels = position_levels(stamped, block_steps=coarse_block(stamped))
-    reading = read(levels, degree=1 + _uncached(trials))
-    return tuple(r for r in reading.regimes if r.verdict is Verdict.SPIKE)
-
-
 def _overruled(
-    verdict: Verdict, selection: Selection, found: Disturbance
+    reading: Reading, selection: Selection, sweep: Sweep, found: Disturbance
 ) -> tuple[Verdict, tuple[Reason, ...]]:
     """Let drift and bimodality go before what is not a candidate (method, section 9)."""
     if Reason.DRIFT_VETO in selection.reasons:
         return Verdict.INCONCLUSIVE, ()
-    if verdict is Verdict.SPIKE:
-        return verdict, ()
-    if found.bimodal:
-        return Verdict.BIMODAL, (Reason.BETWEEN_PROCESS_SPREAD,)
-    if found.drifts:
-        return Verdict.DRIFT, ()
-    return verdict, ()
+    if reading.verdict is not Verdict.SPIKE:
+        if found.bimodal:
+            return Verdict.BIMODAL, (Reason.BETWEEN_PROCESS_SPREAD,)
+        if found.drifts:
+            return Verdict.DRIFT, ()
+    if not _is_settled(reading, sweep, selection.trials):
+        return Verdict.INCONCLUSIVE, (Reason.NOISY,)
+    return reading.verdict, ()
 
 
 def budget_levels(sweep: Sweep) -> Levels:
@@ -167,8 +244,7 @@ def budget_levels(sweep: Sweep) -> Levels:
     by_value = [sweep.latency_s[rows == row] for row in range(sweep.values.size)]
     return Levels(
         values=sweep.values,
-        # The first token of a budget is prefill's, hence one step less.
-        summary=summarize_repeats(sweep.x - 1.0, np.log(sweep.latency_s) - block_effects(sweep)),
+        summary=summarize_repeats(sweep.steps, np.log(sweep.latency_s) - block_effects(sweep)),
         range_s=np.array([[s.min(), s.max()] for s in by_value]),
         phase=sweep.phase,
     )
@@ -192,21 +268,3 @@ def _counts(selection: Selection) -> Counts:
     """Return the trials by fate, warm-ups left out."""
     measured = len(selection.trials) + len(selection.failed) + len(selection.dropped)
     return Counts(trials=measured, failed=len(selection.failed), dropped=len(selection.dropped))
-
-
-def _design_reasons(run: Run, trials: tuple[Trial, ...]) -> tuple[Reason, ...]:
-    """Return what the design of the measurement limits (method, section 15)."""
-    reasons = []
-    repeats = np.unique([trial.cell.budget for trial in trials], return_counts=True)[1]
-    if repeats.max() < 2:
-        reasons.append(Reason.NO_REPLICATION)
-    processes = {trial.process_run for trial in trials}
-    if None in processes:
-        reasons.append(Reason.MISSING_PROCESS_RUN)
-    elif len(processes) == 1:
-        reasons.append(Reason.SINGLE_PROCESS)
-    if any(trial.order_index is None for trial in trials):
-        reasons.append(Reason.MISSING_ORDER)
-    if run.header.spec is not None and run.header.spec.order != "random":
-        reasons.append(Reason.FIXED_ORDER)
-    return tuple(reasons)

@@ -10,9 +10,13 @@ import numpy as np
 import numpy.typing as npt
 from msgspec.structs import replace
 
+from regimescope import axes
 from regimescope.errors import InputError
 from regimescope.reasons import Reason
-from regimescope.records import Cell, Run, Series, Trial
+from regimescope.records import Cell, Phase, Run, Series, Trial
+from regimescope.search.evidence import is_vetoed
+from regimescope.spec import Axis
+from regimescope.stats.drift import LEAST_CELLS
 from regimescope.units import count, listing
 
 FloatArray = npt.NDArray[np.float64]
@@ -27,7 +31,8 @@ class Selection(NamedTuple):
 
     Attributes:
         trials: Trials that enter the curve.
-        failed: Trials without a latency: failed, timed out, aborted.
+        failed: Trials without a latency: failed or timed out. Those that were ended early because
+            they had proved slow are neither failed nor measured to their end.
         dropped: Trials with a latency that were left out for a reason.
         warm_ups: Warm-up trials, kept apart.
         vetoed: Blocks that were dropped, as often as they were.
@@ -50,14 +55,18 @@ class Sweep(NamedTuple):
     Attributes:
         x: Value of the axis, shape (trials,).
         latency_s: Latency in seconds, shape (trials,).
-        group: Ordinal of the block within its process run, shape (trials,); what a block has in
-            common, such as a busy machine, is removed by it.
+        steps: Abscissa of the expected curve, shape (trials,): timed decode steps on the budget
+            axis, else the value.
+        group: Ordinal of the block within its process run, or of the occasion where a process
+            visits a single value, shape (trials,); what a group has in common, such as a busy
+            machine, is removed by it.
         values: Distinct values of the axis, ascending, shape (values,).
         phase: What the latencies time.
     """
 
     x: IntArray
     latency_s: FloatArray
+    steps: FloatArray
     group: IntArray
     values: IntArray
     phase: str
@@ -71,21 +80,24 @@ def select(run: Run) -> Selection:
     """
     _refuse_duplicate_ids(run.trials)
     reasons = _reasons_for_stopping(run)
-    vetoed = _vetoed_blocks(run)
-    trials = [t for t in run.trials if not _is_vetoed(t, vetoed)]
+    vetoed = vetoed_blocks(run)
+    trials = [t for t in run.trials if not is_vetoed(t, vetoed)]
     observed = tuple(t for t in trials if t.series.arm == "observer" and not t.warmup)
     trials = [t for t in trials if t.series.arm != "observer"]
     measured = [t for t in trials if not t.warmup and not t.sentinel]
-    failed = tuple(t for t in measured if t.status != "ok")
+    failed = tuple(t for t in measured if t.status not in {"ok", "aborted"})
     finished = [t for t in measured if t.status == "ok"]
     dropped = tuple(t for t in finished if _miscounted(t))
     kept = tuple(t for t in finished if not _miscounted(t))
-    _refuse_mixed_series(kept)
+    axis = run.header.axis
+    _refuse_mixed_series(kept, axis)
+    if run.header.source != "scan":
+        _refuse_apart_occasions(kept, axis)
     if dropped:
         reasons.append(Reason.TOKEN_COUNT_MISMATCH)
-    if any(trial.output_tokens is None for trial in kept):
+    if any(t.output_tokens is None and t.cell.budget is not None for t in kept):
         reasons.append(Reason.TOKENS_NOT_VERIFIED)
-    if failing_values(kept, failed):
+    if failing_values(kept, failed, axis):
         reasons.append(Reason.BACKEND_FAILURES)
     return Selection(
         trials=kept,
@@ -121,44 +133,48 @@ def _reasons_for_stopping(run: Run) -> list[Reason]:
     return [ends[-1].reason] if ends and ends[-1].reason is not None else []
 
 
-def _vetoed_blocks(run: Run) -> Counter[int]:
+def vetoed_blocks(run: Run) -> Counter[int]:
     """Return how often each block was dropped because the machine drifted."""
     blocks = ((event.facts or {}).get("block") for event in run.events if event.kind == "veto")
     return Counter(block for block in blocks if isinstance(block, int))
 
 
-def _is_vetoed(trial: Trial, vetoed: Counter[int]) -> bool:
-    """Return whether a trial belongs to an attempt at its block that was dropped.
+def axis_value(trial: Trial, axis: Axis) -> int | None:
+    """Return where a trial stands on an axis; ``None`` where it does not know.
 
-    Only the warm arm has sentinels; its latest attempt bears the number of vetoes in its ids.
+    A value in a unit that no field of a cell has, such as a pause in milliseconds, is kept by
+    imports in the environment of the trial.
     """
-    attempts = vetoed[trial.block] if trial.block is not None else 0
-    if attempts == 0 or trial.series.arm != "warm" or trial.warmup:
-        return False
-    return not trial.trial_id.endswith(f".r{attempts}")
+    found = axes.value(trial.cell, axis) if axis in axes.LAWS else None
+    if found is None:
+        foreign = (trial.env or {}).get("x")
+        found = foreign if isinstance(foreign, int) else None
+    return found
 
 
-def failing_values(kept: Sequence[Trial], failed: Sequence[Trial]) -> tuple[int, ...]:
-    """Return the budgets of which more than a third of the trials failed, ascending."""
-    good = Counter(trial.cell.budget for trial in kept)
-    bad = Counter(trial.cell.budget for trial in failed)
+def failing_values(
+    kept: Sequence[Trial], failed: Sequence[Trial], axis: Axis = "budget"
+) -> tuple[int, ...]:
+    """Return the values of the axis of which more than a third of the trials failed, ascending."""
+    good = Counter(axis_value(trial, axis) for trial in kept)
+    bad = Counter(axis_value(trial, axis) for trial in failed)
     return tuple(
         sorted(
-            budget
-            for budget, failures in bad.items()
-            if budget is not None and failures > MOST_FAILED_SHARE * (failures + good[budget])
+            value
+            for value, failures in bad.items()
+            if value is not None and failures > MOST_FAILED_SHARE * (failures + good[value])
         )
     )
 
 
-def to_sweep(selection: Selection) -> Sweep:
-    """Return the latencies of selected trials against their budget.
+def to_sweep(selection: Selection, axis: Axis = "budget") -> Sweep:
+    """Return the latencies of selected trials against the value of the swept axis.
 
-    Trials of our own are measured by their decode seconds; where an import knows only the total,
-    the total is used for all.
+    The latency is TTFT on the prompt axis and where nothing but prefill was timed, else decode
+    seconds; where an import knows only the total, the total is used for all.
 
     Raises:
-        InputError: No trial is left, or one has neither a budget nor a positive latency.
+        InputError: No trial is left, or one has neither a value nor a positive latency.
     """
     trials = selection.trials
     if not trials:
@@ -167,16 +183,18 @@ def to_sweep(selection: Selection) -> Sweep:
             "No finished trial is left to analyze.",
             remedy="Finish the run with `regimescope scan --resume`, or see its events.jsonl.",
         )
-    without = [trial.trial_id for trial in trials if trial.cell.budget is None]
+    values = [axis_value(trial, axis) for trial in trials]
+    without = [t.trial_id for t, value in zip(trials, values, strict=True) if value is None]
     if without:
         raise InputError(
             Reason.INVALID_BUDGET,
-            f"{count(len(without), 'trial')} without a budget: {listing(without)}.",
+            f"{count(len(without), 'trial')} without a value on the {axis} axis: "
+            f"{listing(without)}.",
             remedy="Remove them.",
             trial_ids=without,
         )
-    decode = all(trial.decode_s is not None for trial in trials)
-    latency_s = np.array([_latency_s(trial, decode) for trial in trials])
+    phase = _timed_phase(trials, axis)
+    latency_s = np.array([_latency_s(trial, phase) for trial in trials])
     bad = [t.trial_id for t, value in zip(trials, latency_s, strict=True) if not 0 < value < np.inf]
     if bad:
         raise InputError(
@@ -185,28 +203,71 @@ def to_sweep(selection: Selection) -> Sweep:
             remedy="Remove them.",
             trial_ids=bad,
         )
-    x = np.array([trial.cell.budget for trial in trials], dtype=np.int64)
-    return Sweep(x, latency_s, _groups(trials), np.unique(x), "decode" if decode else "mixed")
+    x = np.array(values, dtype=np.int64)
+    return Sweep(x, latency_s, _steps(trials, x, axis), _groups(trials, x), np.unique(x), phase)
 
 
-def _latency_s(trial: Trial, decode: bool) -> float:
+def is_limit_only(trials: Sequence[Trial], axis: Axis) -> bool:
+    """Return whether the budget was a limit that the number of decoded steps did not follow.
+
+    The time of single steps is then compared between budgets, and the limit should cost nothing.
+    """
+    budgets = {trial.cell.budget for trial in trials}
+    return axis == "budget" and len(budgets) > 1 and all(t.decode_steps == 1 for t in trials)
+
+
+def _timed_phase(trials: Sequence[Trial], axis: Axis) -> Phase:
+    """Return what the latencies of a series time."""
+    prefill = all(trial.ttft_s is not None for trial in trials)
+    if prefill and (axis == "prompt" or all(trial.phase == "prefill" for trial in trials)):
+        return "prefill"
+    if all(trial.decode_s is not None for trial in trials):
+        return "decode"
+    return "kernel" if all(trial.phase == "kernel" for trial in trials) else "mixed"
+
+
+def _latency_s(trial: Trial, phase: Phase) -> float:
     """Return the latency that is compared, NaN where the trial has none."""
-    value = trial.decode_s if decode else trial.e2e_s
+    by_phase = {"prefill": trial.ttft_s, "decode": trial.decode_s}
+    value = by_phase.get(phase, trial.e2e_s)
     return float("nan") if value is None else value
 
 
-def _groups(trials: Sequence[Trial]) -> IntArray:
-    """Number the blocks: trials of one block in one process share whatever slowed them all."""
-    keys = [(trial.process_run, trial.block) for trial in trials]
+def _steps(trials: Sequence[Trial], x: IntArray, axis: Axis) -> FloatArray:
+    """Return the abscissa of the expected curve of each trial."""
+    if axis not in axes.LAWS or is_limit_only(trials, axis):
+        return x.astype(np.float64)
+    known = [trial.decode_steps for trial in trials]
+    if axis == "budget" and all(steps is not None and steps > 0 for steps in known):
+        return np.array(known, dtype=np.float64)
+    return axes.curve_steps(x, axis)
+
+
+def _groups(trials: Sequence[Trial], x: IntArray) -> IntArray:
+    """Number the blocks: trials of one block in one process share whatever slowed them all.
+
+    A process that visits a single value shows nothing but that value; what its trials share with
+    others is the occasion.
+    """
+    visited: dict[int | None, set[int]] = {}
+    for trial, value in zip(trials, x.tolist(), strict=True):
+        visited.setdefault(trial.process_run, set()).add(value)
+    keys: list[tuple[str, int, int]] = []
+    for trial in trials:
+        block = -1 if trial.block is None else trial.block
+        process = -1 if trial.process_run is None else trial.process_run
+        # Without process numbers all trials are one process as far as anybody knows.
+        whole = len(visited[trial.process_run]) > 1
+        keys.append((trial.occasion, process, block) if whole else (trial.occasion, -2, -2))
     # Numbered by what they are, not by where they stand, so that the order of rows is of no effect.
-    known = sorted(set(keys), key=lambda key: [-1 if part is None else part for part in key])
-    number = {key: index for index, key in enumerate(known)}
+    number = {key: index for index, key in enumerate(sorted(set(keys)))}
     return np.array([number[key] for key in keys], dtype=np.int64)
 
 
 def _miscounted(trial: Trial) -> bool:
     """Return whether a trial produced another number of tokens than its budget."""
-    return trial.output_tokens is not None and trial.output_tokens != trial.cell.budget
+    budget, produced = trial.cell.budget, trial.output_tokens
+    return budget is not None and produced is not None and produced != budget
 
 
 def _refuse_duplicate_ids(trials: Sequence[Trial]) -> None:
@@ -221,10 +282,27 @@ def _refuse_duplicate_ids(trials: Sequence[Trial]) -> None:
         )
 
 
-def _refuse_mixed_series(trials: Sequence[Trial]) -> None:
+def _refuse_apart_occasions(trials: Sequence[Trial], axis: Axis) -> None:
+    """Refuse to pool occasions of an import whose common level cannot be told (method, 1.3)."""
+    values: dict[str, set[int | None]] = {}
+    for trial in trials:
+        values.setdefault(trial.occasion, set()).add(axis_value(trial, axis))
+    for name, own in values.items():
+        others = set().union(*(v for other, v in values.items() if other != name))
+        if others and len(own & others) < LEAST_CELLS:
+            raise InputError(
+                Reason.MIXED_SERIES,
+                f"Occasion {name} shares {count(len(own & others), 'value')} of the {axis} axis "
+                f"with the others; from fewer than {LEAST_CELLS} its level cannot be told.",
+                remedy="Analyze each occasion by itself, or measure more values in both.",
+            )
+
+
+def _refuse_mixed_series(trials: Sequence[Trial], axis: Axis) -> None:
     """Refuse to pool what was measured under different conditions (method, section 15)."""
+    swept = {axes.LAWS[axis].field: None} if axis in axes.LAWS else {}
     seen: set[tuple[Series, Cell]] = {
-        (trial.series, replace(trial.cell, budget=None)) for trial in trials
+        (trial.series, replace(trial.cell, **swept)) for trial in trials
     }
     if len(seen) < 2:
         return

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Iterator, Sequence
-from typing import Any, NamedTuple, Protocol
+from typing import Any, NamedTuple, Protocol, runtime_checkable
 
 import msgspec
 
@@ -60,6 +60,7 @@ class Capabilities(msgspec.Struct, frozen=True, kw_only=True):
         prefill_observable: The first token can be timed apart.
         device_timer: The engine offers device-side times.
         synthetic_depth: ``fill`` can put a KV cache of any depth in place.
+        capacity: The allocated KV length can be chosen.
         reserved_memory_counter: Reserved device memory can be read.
         batch: More than one sequence can be decoded together.
         unstamped: A generation can run without a synchronization at every step.
@@ -75,6 +76,7 @@ class Capabilities(msgspec.Struct, frozen=True, kw_only=True):
     prefill_observable: bool = True
     device_timer: bool = False
     synthetic_depth: bool = False
+    capacity: bool = False
     reserved_memory_counter: bool = False
     batch: bool = False
     unstamped: bool = False
@@ -131,11 +133,33 @@ class Session(Protocol):
         ...
 
     def counters(self) -> dict[str, int]:
-        """Return memory readings in bytes by kind; a reading that is not available is absent."""
+        """Return memory in bytes by kind; a reading that is not available is absent.
+
+        A name that ends in ``_count`` counts events since the process began. Called around trials
+        and, where it is fast enough, between two steps of a generation.
+        """
         ...
 
     def close(self) -> None:
         """Release the model and its memory."""
+        ...
+
+
+@runtime_checkable
+class Waits(Protocol):
+    """A session that can wait for its device by itself; ``doctor`` checks its steps by that."""
+
+    def wait(self) -> None:
+        """Wait until the device has done everything it was given."""
+        ...
+
+
+@runtime_checkable
+class ReadsTokens(Protocol):
+    """A session that keeps the tokens of its latest generation."""
+
+    def output_ids(self) -> list[list[int]]:
+        """Return the token ids, one row per sequence."""
         ...
 
 

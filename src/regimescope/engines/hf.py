@@ -13,7 +13,7 @@ from typing import Annotated, Any, Literal, NamedTuple
 
 import msgspec
 
-from regimescope.engines import hf_device, hf_load
+from regimescope.engines import hf_device, hf_load, hf_memory
 from regimescope.engines.base import Capabilities, EngineRequest, MonotonicClock, Step
 from regimescope.engines.hf_decode import Decoder, Tokens
 from regimescope.errors import CapabilityError, EngineError, SpecError
@@ -83,8 +83,12 @@ class HfSession:
         return [[token for (token,) in row] for row in zip(*self._output, strict=True)]
 
     def counters(self) -> dict[str, int]:
-        """Return memory readings in bytes by kind; see ``hf_device.memory_readings``."""
-        return hf_device.memory_readings(self._facts.device)
+        """Return memory in bytes by kind, and counts; see ``hf_memory.memory_readings``."""
+        return hf_memory.memory_readings(self._facts.device)
+
+    def wait(self) -> None:
+        """Wait until the device has done everything it was given."""
+        hf_memory.wait(self._facts.device)
 
     def close(self) -> None:
         """Release the model and give its memory back; safe to call twice."""

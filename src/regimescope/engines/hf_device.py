@@ -8,8 +8,6 @@ import re
 from pathlib import Path
 from typing import Any
 
-import psutil
-
 from regimescope.errors import CapabilityError, MissingDependencyError, SpecError
 from regimescope.units import listing
 
@@ -147,26 +145,6 @@ def device_settings(device: str) -> dict[str, Any]:
             settings["omp_wait_policy"] = os.environ["OMP_WAIT_POLICY"].lower()
         return settings
     return {}
-
-
-def memory_readings(device: str) -> dict[str, int]:
-    """Return memory in bytes by kind; a kind that cannot be read is absent.
-
-    ``process_resident``: this process in main memory. ``device_allocated``: live tensors.
-    ``device_reserved``: what the allocator holds of the device; on MPS what the Metal driver has
-    given to this process, which also contains buffers outside the allocator.
-    """
-    torch = import_torch()
-    readings = {"process_resident": psutil.Process().memory_info().rss}
-    kind = device.partition(":")[0]
-    if kind == "mps":
-        readings["device_allocated"] = torch.mps.current_allocated_memory()
-        readings["device_reserved"] = torch.mps.driver_allocated_memory()
-    elif kind in ("cuda", "xpu"):
-        backend = getattr(torch, kind)
-        readings["device_allocated"] = backend.memory_allocated(device)
-        readings["device_reserved"] = backend.memory_reserved(device)
-    return readings
 
 
 def release_memory(device: str) -> None:

@@ -1,12 +1,14 @@
 """Facts of the machine that belong to a measurement. Layer: ``host``.
 
-No user name, host name or path is read: a run folder may be given to a stranger.
+No user name, host name or home folder is told unless asked for: a run folder may be given to a
+stranger.
 """
 
 from __future__ import annotations
 
 import os
 import platform
+import re
 import subprocess
 from importlib import metadata
 from pathlib import Path
@@ -20,8 +22,12 @@ import regimescope
 CORE_LIBRARIES = ("numpy", "scipy", "msgspec")
 
 
-def host_facts() -> dict[str, Any]:
-    """Return operating system, processor and memory; a fact that cannot be read is absent."""
+def host_facts(*, identify: bool = False) -> dict[str, Any]:
+    """Return operating system, processor and memory; a fact that cannot be read is absent.
+
+    Args:
+        identify: Also tell host and user.
+    """
     facts: dict[str, Any] = {
         "system": platform.system(),
         "release": platform.release(),
@@ -37,7 +43,25 @@ def host_facts() -> dict[str, Any]:
         facts["macos"] = platform.mac_ver()[0]
     if hasattr(os, "getloadavg"):
         facts["load_average_1min"] = round(os.getloadavg()[0], 2)
+    if identify:
+        facts |= {"host_name": platform.node(), "user_name": Path.home().name}
     return {name: value for name, value in facts.items() if value not in (None, "")}
+
+
+def without_home(value: Any) -> Any:
+    """Return a text, or all texts in a list or table, with ``~`` for the home folder.
+
+    Such a path still opens for the same user, and does not tell who that is.
+    """
+    if isinstance(value, str):
+        home = str(Path.home())
+        # A home of one character, as some containers have, would match every path.
+        return re.sub(re.escape(home) + r"(?=[/\\]|$)", "~", value) if len(home) > 1 else value
+    if isinstance(value, dict):
+        return {name: without_home(item) for name, item in value.items()}
+    if isinstance(value, (list, tuple)):
+        return type(value)(without_home(item) for item in value)
+    return value
 
 
 def versions() -> dict[str, str]:

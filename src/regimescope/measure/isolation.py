@@ -6,9 +6,7 @@ takes real time, ``InlineProcess`` for engines with a virtual clock.
 
 from __future__ import annotations
 
-import os
 import queue
-import signal
 import subprocess
 import sys
 import threading
@@ -17,9 +15,16 @@ from typing import IO, Protocol
 
 from regimescope import errors
 from regimescope.engines.base import EngineRequest
-from regimescope.errors import MeasurementError, UserError, WorkerError, WorkerTimeout
-from regimescope.measure import messages
-from regimescope.measure.messages import MAX_LINE_BYTES, Inspect, Measure, Open, Quit
+from regimescope.errors import (
+    DeathCause,
+    MeasurementError,
+    UserError,
+    WorkerError,
+    WorkerTimeout,
+)
+from regimescope.measure import deaths, messages
+from regimescope.measure.lifeline import Lifeline, kill_group
+from regimescope.measure.messages import MAX_LINE_BYTES, Inspect, Measure, Open, Ping, Quit
 from regimescope.measure.worker import Worker
 from regimescope.records import ModelFacts, PlannedTrial, Status, Trial
 from regimescope.units import seconds
@@ -30,8 +35,17 @@ OPEN_TIMEOUT_S = 1800.0
 QUIT_TIMEOUT_S = 10.0
 # What a dead child has written is read at once; a pipe still open then is held by another process.
 LAST_WORDS_S = 1.0
+# A listening thread answers a ping at once, unless its process is stopped, swapped out or inside
+# native code that keeps the interpreter.
+PING_TIMEOUT_S = 2.0
 # The last lines of a dead child's standard error are what a user needs to see.
 ERROR_LINES = 20
+# A line of an error; longer ones are output of a library without line ends.
+MAX_ERROR_LINE_BYTES = 10_000
+# The child speaks once for each request; more than a few lines in advance is garbage, which is
+# not collected.
+MAX_WAITING_LINES = 8
+WORKER_COMMAND = (sys.executable, "-m", "regimescope.measure.worker")
 
 
 class MeasuredProcess(Protocol):
@@ -59,15 +73,30 @@ class ChildProcess:
     """A fresh Python process that measures; waited for to its end."""
 
     def __init__(self) -> None:
-        """Start the process in a session of its own, out of reach of the terminal's Ctrl-C."""
-        self._process = subprocess.Popen(
-            [sys.executable, "-m", "regimescope.measure.worker"],
-            stdin=subprocess.PIPE,
-            stdout=subprocess.PIPE,
-            stderr=subprocess.PIPE,
-            start_new_session=True,
-        )
-        self._lines: queue.SimpleQueue[bytes] = queue.SimpleQueue()
+        """Start the process in a session of its own, out of reach of the terminal's Ctrl-C.
+
+        Raises:
+            MeasurementError: The system cannot start another process.
+        """
+        self._kills_before = deaths.kernel_kills()
+        self._lifeline = Lifeline()
+        try:
+            self._process = subprocess.Popen(
+                [*WORKER_COMMAND, *map(str, self._lifeline.passed)],
+                stdin=subprocess.PIPE,
+                stdout=subprocess.PIPE,
+                stderr=subprocess.PIPE,
+                start_new_session=True,
+                pass_fds=self._lifeline.passed,
+            )
+        except OSError as error:
+            self._lifeline.cut()
+            raise MeasurementError(
+                f"the measured process cannot be started: {error.strerror}"
+            ) from error
+        finally:
+            self._lifeline.let_go()
+        self._lines: queue.Queue[bytes] = queue.Queue()
         self._errors: deque[str] = deque(maxlen=ERROR_LINES)
         self._readers = [
             threading.Thread(target=self._read_replies, daemon=True),
@@ -80,28 +109,90 @@ class ChildProcess:
     def ask(self, request: messages.Request, timeout_s: float) -> messages.Reply:
         """Send a request and wait for the answer; see ``MeasuredProcess.ask``."""
         try:
-            _pipe(self._process.stdin).write(messages.encode(request))
-            _pipe(self._process.stdin).flush()
-            line = self._lines.get(timeout=timeout_s)
-        except queue.Empty:
-            self.end()
-            raise WorkerTimeout(f"no answer within {seconds(timeout_s)}") from None
-        except OSError:
-            line = b""  # the child closed its input: it is dead, and the same words explain it
-        if not line:
-            self.end()
-            raise WorkerError(self._epitaph())
-        try:
-            return messages.decode_reply(line)
+            self._refuse_early_lines()
+            return messages.decode_reply(self._answer(request, timeout_s))
         except WorkerError:
             self.end()
             raise
 
+    def _answer(self, request: messages.Request, timeout_s: float) -> bytes:
+        """Send a request and return the line that answers it.
+
+        Raises:
+            WorkerError: There is none, or it is too long.
+        """
+        try:
+            _pipe(self._process.stdin).write(messages.encode(request))
+            _pipe(self._process.stdin).flush()
+            line = self._lines.get(timeout=timeout_s)
+        except queue.Empty:
+            raise self._overdue(timeout_s) from None
+        except OSError:
+            line = b""  # the child closed its input: it is dead, and the same words explain it
+        if len(line) >= MAX_LINE_BYTES:
+            raise WorkerError(
+                f"the measured process wrote a line of more than {MAX_LINE_BYTES:,} bytes, "
+                "which is no message",
+                cause=DeathCause.OVERSIZED,
+            )
+        if not line.endswith(b"\n"):  # nothing, or half a message of a process that died
+            raise self._lost()
+        return line
+
+    def _refuse_early_lines(self) -> None:
+        """Refuse an answer that came before its question; it would be taken for the next one.
+
+        Raises:
+            WorkerError: There is one, or the process is gone.
+        """
+        try:
+            line = self._lines.get_nowait()
+        except queue.Empty:
+            return
+        if not line.endswith(b"\n"):
+            raise self._lost()
+        raise WorkerError(
+            "the measured process wrote a line that nobody asked for, which is no message",
+            cause=DeathCause.GARBAGE,
+        )
+
+    def _overdue(self, timeout_s: float) -> WorkerTimeout:
+        """Say whether a process whose answer is overdue still listens; its trial is lost anyway."""
+        cause, how = DeathCause.HANG, "it still listens"
+        try:
+            _pipe(self._process.stdin).write(messages.encode(Ping()))
+            _pipe(self._process.stdin).flush()
+            self._lines.get(timeout=PING_TIMEOUT_S)
+        except (queue.Empty, OSError):
+            cause, how = DeathCause.NO_HEARTBEAT, "it does not listen either"
+        return WorkerTimeout(f"no answer within {seconds(timeout_s)}; {how}", cause=cause)
+
+    def _lost(self) -> WorkerError:
+        """Make sure that the process is gone, and say how it was lost."""
+        closed_its_pipe = not self._is_gone()
+        self.end()
+        if closed_its_pipe:
+            return WorkerError(
+                "the measured process closed its pipe without an answer", cause=DeathCause.GARBAGE
+            )
+        killed = deaths.kernel_kills() > self._kills_before
+        death = deaths.of_process(self._process.returncode, self._errors, killed)
+        return WorkerError(death.message, cause=death.cause)
+
+    def _is_gone(self) -> bool:
+        """Return whether the process ends by itself; its pipe closes just before it does."""
+        try:
+            self._process.wait(timeout=LAST_WORDS_S)
+        except subprocess.TimeoutExpired:
+            return False
+        return True
+
     def end(self) -> None:
         """End the process and everything it started, and wait until it is gone."""
         # Also when the process itself is dead: what it started holds its pipes open.
-        _kill_group(self._process.pid)
+        kill_group(self._process.pid)
         self._process.wait()
+        self._lifeline.cut()
         for reader in self._readers:
             reader.join(timeout=QUIT_TIMEOUT_S)
         if any(reader.is_alive() for reader in self._readers):
@@ -124,10 +215,16 @@ class ChildProcess:
             self.end()
 
     def _read_replies(self) -> None:
-        """Hand on each line of the child, and an empty one when it is gone."""
+        """Hand on each line of the child, and an empty one when it is gone.
+
+        After a line that is too long, or too many of them, nothing more is read, so that a child
+        gone wild fills its pipe and not this process.
+        """
         pipe = _pipe(self._process.stdout)
         while line := pipe.readline(MAX_LINE_BYTES):
             self._lines.put(line)
+            if len(line) >= MAX_LINE_BYTES or self._lines.qsize() > MAX_WAITING_LINES:
+                return
         self._lines.put(b"")
 
     def _watch(self) -> None:
@@ -138,18 +235,9 @@ class ChildProcess:
 
     def _read_errors(self) -> None:
         """Keep the last lines of the child's standard error."""
-        for line in _pipe(self._process.stderr):
+        pipe = _pipe(self._process.stderr)
+        while line := pipe.readline(MAX_ERROR_LINE_BYTES):
             self._errors.append(line.decode("utf-8", "replace").rstrip())
-
-    def _epitaph(self) -> str:
-        """Say how the process died."""
-        code = self._process.returncode
-        how = f"ended with status {code}"
-        if code < 0:
-            names = {number.value: number.name for number in signal.Signals}
-            how = f"was ended by signal {names.get(-code, -code)}"
-        last = next((line for line in reversed(self._errors) if line.strip()), "")
-        return f"the measured process {how}" + (f": {last}" if last else "")
 
 
 class InlineProcess:
@@ -202,9 +290,10 @@ class OpenRun:
             WorkerError: The process died or answered with garbage.
         """
         reply = self._process.ask(Measure(trial=planned), timeout_s)
-        if not isinstance(reply, messages.Measured):
-            raise WorkerError(f"the measured process answered {_describe(reply)}")
-        return reply.trial
+        if isinstance(reply, messages.Measured) and reply.trial.trial_id == planned.trial_id:
+            return reply.trial
+        cause = reply.cause if isinstance(reply, messages.Broken) else DeathCause.GARBAGE
+        raise WorkerError(f"the measured process answered {_describe(reply)}", cause=cause)
 
     def __enter__(self) -> OpenRun:
         """Return itself."""
@@ -229,6 +318,7 @@ def lost_trial(request: Open, planned: PlannedTrial, status: Status, message: st
         message=message,
         warmup=planned.warmup,
         sentinel=planned.sentinel,
+        stage=planned.stage,
         phase="decode",
         process_run=request.process_run,
         block=planned.block,
@@ -265,6 +355,8 @@ def _facts(reply: messages.Reply) -> ModelFacts:
             for kind in (errors.SpecError, errors.CapabilityError, errors.MissingDependencyError)
         }
         raise known.get(reply.error, UserError)(reply.message, remedy=reply.remedy)
+    if isinstance(reply, messages.Broken):
+        raise MeasurementError(f"the engine failed ({reply.cause.value}): {reply.message}")
     raise MeasurementError(f"the engine failed: {_describe(reply)}")
 
 
@@ -280,14 +372,3 @@ def _pipe(pipe: IO[bytes] | None) -> IO[bytes]:
     if pipe is None:
         raise WorkerError("the measured process has no pipe")
     return pipe
-
-
-def _kill_group(pid: int) -> None:
-    """Kill a process and whatever it started."""
-    try:
-        if hasattr(os, "killpg"):
-            os.killpg(pid, signal.SIGKILL)
-        else:  # pragma: no cover - Windows has no process groups in this sense
-            os.kill(pid, signal.SIGTERM)
-    except ProcessLookupError:
-        return  # it ended by itself in the meantime

@@ -1,7 +1,9 @@
 """What parent and child say to each other: one JSON object a line, one reply per request.
 
 The child does nothing until it is asked, and the parent does nothing while the child measures, so
-that the two never share a core during a timed step.
+that the two never share a core during a timed step. For the same reason there is no regular
+heartbeat: a ``Ping`` is sent only to a child whose answer is overdue, when nothing that it still
+measures can count.
 """
 
 from __future__ import annotations
@@ -11,11 +13,12 @@ from typing import TypeVar
 import msgspec
 
 from regimescope.engines.base import EngineRequest
-from regimescope.errors import WorkerError
+from regimescope.errors import DeathCause, WorkerError
 from regimescope.records import ModelFacts, PlannedTrial, Series, Trial
 
-# A trial of 128k tokens is about 3 MB of JSON; beyond this a line is garbage, not a message.
-MAX_LINE_BYTES = 64 * 1024 * 1024
+# A trial of 2**20 tokens, the largest budget, is about 12 MB of JSON; beyond this a line is no
+# message. A run folder takes no longer lines either.
+MAX_LINE_BYTES = 32 * 1024 * 1024
 
 
 class Message(msgspec.Struct, frozen=True, kw_only=True, tag=True):
@@ -39,6 +42,7 @@ class Open(Message, frozen=True, kw_only=True):
     series: Series
     seed: int
     warm_up_s: float
+    counters_every: int = 0
 
 
 class Measure(Message, frozen=True, kw_only=True):
@@ -49,6 +53,10 @@ class Measure(Message, frozen=True, kw_only=True):
 
 class Quit(Message, frozen=True, kw_only=True):
     """Ask to release everything and end."""
+
+
+class Ping(Message, frozen=True, kw_only=True):
+    """Ask for a sign of life, in the middle of whatever the child does."""
 
 
 class Facts(Message, frozen=True, kw_only=True):
@@ -75,14 +83,19 @@ class Broken(Message, frozen=True, kw_only=True):
     """The answer to a request that failed for another reason."""
 
     message: str
+    cause: DeathCause = DeathCause.ENGINE_FAILURE
+
+
+class Pong(Message, frozen=True, kw_only=True):
+    """The answer to ``Ping``."""
 
 
 class Done(Message, frozen=True, kw_only=True):
     """The answer to ``Quit``."""
 
 
-Request = Inspect | Open | Measure | Quit
-Reply = Facts | Measured | Refused | Broken | Done
+Request = Inspect | Open | Measure | Quit | Ping
+Reply = Facts | Measured | Refused | Broken | Done | Pong
 
 _AnyMessage = TypeVar("_AnyMessage")
 
@@ -118,6 +131,8 @@ def _decode(decoder: msgspec.json.Decoder[_AnyMessage], line: bytes) -> _AnyMess
     """Read one line, or say in one short line what stood there instead."""
     try:
         return decoder.decode(line)
-    except (msgspec.DecodeError, UnicodeDecodeError) as error:
+    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
         start = line[:80].decode("utf-8", "replace").strip()
-        raise WorkerError(f"the measured process wrote {start!r}, which is no message") from error
+        raise WorkerError(
+            f"the measured process wrote {start!r}, which is no message", cause=DeathCause.GARBAGE
+        ) from error

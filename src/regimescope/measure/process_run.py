@@ -4,12 +4,15 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
+import numpy as np
 from msgspec.structs import replace
 
 from regimescope import metrics
 from regimescope.engines.base import Session
 from regimescope.errors import EngineError, UserError
+from regimescope.measure.early_abort import SlowWatch
 from regimescope.measure.messages import Open
+from regimescope.measure.sampling import Readings, Sampler, TrialCounters, memory_of
 from regimescope.measure.trial import Timing, generate, latency, prompt
 from regimescope.records import PlannedTrial, Status, Trial
 from regimescope.units import NS_PER_S, utc_now
@@ -29,13 +32,17 @@ class Outcome(NamedTuple):
     timing: Timing
     status: Status
     message: str | None
+    projected_s: float | None = None
 
 
 class ProcessRun:
     """A loaded model that measures one trial after another in one process."""
 
-    def __init__(self, opened: Open, session: Session) -> None:
-        """Take over an open session."""
+    def __init__(
+        self, opened: Open, session: Session, counters: TrialCounters | None = None
+    ) -> None:
+        """Take over an open session, and what reads counters of a real machine."""
+        self._counters = counters
         self._opened = opened
         self._session = session
         self._vocabulary = session.facts().vocabulary
@@ -51,7 +58,9 @@ class ProcessRun:
         counters = {} if planned.warmup else self._bridge_pause(planned)
         idle_before_s = self._idle_s()
         start_utc = utc_now()
-        outcome = self._generate(planned)
+        sampler = self._begin(planned)
+        outcome = self._generate(planned, sampler)
+        read = self._finish(outcome)
         if planned.warmup and outcome.status == "ok":
             counters |= self._go_on_warming_up(planned, outcome.timing.start_ns)
         order_index, self._order_index = self._order_index, self._order_index + 1
@@ -60,15 +69,31 @@ class ProcessRun:
             order_index=order_index,
             start_utc=start_utc,
             idle_before_s=idle_before_s,
-            memory_bytes=self._session.counters() or None,
-            counters=counters or None,
+            memory_bytes=read.memory_bytes,
+            counters=(read.counters | counters) or None,
+            samples=read.samples,
         )
 
     def close(self) -> None:
         """Release the model."""
         self._session.close()
 
-    def _generate(self, planned: PlannedTrial) -> Outcome:
+    def _begin(self, planned: PlannedTrial) -> Sampler | None:
+        """Read the counters before a trial; one without stamps has no place for more readings."""
+        if self._counters is None:
+            return None
+        sampler = self._counters.begin(planned.cell.budget or 0)
+        return sampler if planned.stamped else None
+
+    def _finish(self, outcome: Outcome) -> Readings:
+        """Read the counters after a trial."""
+        if self._counters is None:
+            return Readings({}, memory_of(self._session), None)
+        stamps_ns = outcome.timing.stamps_ns
+        steps_s = np.diff(np.asarray(stamps_ns, dtype=np.int64)) / NS_PER_S
+        return self._counters.finish(float(np.median(steps_s)) if steps_s.size else None)
+
+    def _generate(self, planned: PlannedTrial, sampler: Sampler | None = None) -> Outcome:
         """Run one generation and remember when it ended."""
         prompt_ids = prompt(
             self._opened.seed,
@@ -78,8 +103,16 @@ class ProcessRun:
         )
         start_ns = self._session.clock.now_ns()
         try:
-            timing = generate(self._session, prompt_ids, planned.cell, stamped=planned.stamped)
-            return Outcome(timing, "ok", None)
+            watch = _watch(planned)
+            timing = generate(
+                self._session,
+                prompt_ids,
+                planned.cell,
+                stamped=planned.stamped,
+                watch=watch,
+                sampler=sampler,
+            )
+            return _outcome(planned, timing, watch)
         except (EngineError, UserError, MemoryError, RuntimeError) as error:
             # RuntimeError is what array libraries raise, for want of memory among other things.
             return Outcome(Timing(start_ns, [], []), "failed", one_line(error))
@@ -101,6 +134,7 @@ class ProcessRun:
             message=outcome.message,
             warmup=planned.warmup,
             sentinel=planned.sentinel,
+            stage=planned.stage,
             phase="decode",
             process_run=self._opened.process_run,
             block=planned.block,
@@ -115,6 +149,8 @@ class ProcessRun:
             itl_s=times.itl_s if planned.stamped else None,
             chunk_tokens=timing.chunk_tokens if chunked and planned.stamped else None,
             synced=planned.stamped,
+            abort_at=output_tokens if outcome.status == "aborted" else None,
+            projected_s=outcome.projected_s,
         )
 
     def _idle_s(self) -> float | None:
@@ -156,3 +192,19 @@ def one_line(error: BaseException) -> str:
     text = " ".join(str(error).split())
     name = type(error).__name__
     return f"{name}: {text}"[:MAX_MESSAGE_CHARACTERS] if text else name
+
+
+def _watch(planned: PlannedTrial) -> SlowWatch | None:
+    """Return what may end a trial early, where that is allowed."""
+    if planned.expectation is None or not planned.stamped:
+        return None
+    held = (planned.cell.depth or 0) + (planned.cell.prompt_tokens or 0)
+    return SlowWatch(planned.expectation, held)
+
+
+def _outcome(planned: PlannedTrial, timing: Timing, watch: SlowWatch | None) -> Outcome:
+    """Return what a generation came to that did not fail: finished, or ended as slow."""
+    if watch is None or not watch.decided:
+        return Outcome(timing, "ok", None)
+    projected_s = watch.projected_s(planned.cell.budget or 0)
+    return Outcome(timing, "aborted", "slow; ended early", projected_s)

@@ -10,6 +10,8 @@ import numpy as np
 
 from regimescope import metrics
 from regimescope.engines.base import Session
+from regimescope.measure.early_abort import SlowWatch
+from regimescope.measure.sampling import Sampler
 from regimescope.records import Cell
 from regimescope.units import NS_PER_S
 
@@ -38,7 +40,13 @@ class Latency(NamedTuple):
 
 
 def generate(
-    session: Session, prompt_ids: Sequence[int], cell: Cell, *, stamped: bool = True
+    session: Session,
+    prompt_ids: Sequence[int],
+    cell: Cell,
+    *,
+    stamped: bool = True,
+    watch: SlowWatch | None = None,
+    sampler: Sampler | None = None,
 ) -> Timing:
     """Run one generation and stamp every step.
 
@@ -50,6 +58,8 @@ def generate(
         prompt_ids: Token ids of the prompt.
         cell: What to generate.
         stamped: Whether every token is a step; see ``Session.generate``.
+        watch: Ends the generation once it has proved slow; absent to measure it to its end.
+        sampler: Reads counters between steps; the time that takes is in no stamp.
 
     Raises:
         EngineError: The engine failed; the stamps so far are lost with the trial.
@@ -58,6 +68,7 @@ def generate(
     stamps_ns: list[int] = []
     chunk_tokens: list[int] = []
     stamp, chunk = stamps_ns.append, chunk_tokens.append
+    paused_ns = 0
     # Engines that stamp every step need not know the argument.
     how = {} if stamped else {"stamped": False}
     was_enabled = gc.isenabled()
@@ -65,8 +76,12 @@ def generate(
     try:
         start_ns = now_ns()
         for step in session.generate(prompt_ids, cell, **how):
-            stamp(now_ns())
+            stamp(now_ns() - paused_ns)
             chunk(step.tokens)
+            if watch is not None and watch.decides(stamps_ns):
+                break
+            if sampler is not None and len(stamps_ns) >= sampler.due:
+                paused_ns += sampler.sample()
     finally:
         if was_enabled:
             gc.enable()

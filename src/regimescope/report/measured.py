@@ -63,6 +63,9 @@ class Traces(NamedTuple):
 
 def axis_value(trial: Trial, axis: str) -> int | None:
     """Return the value of the swept axis a trial belongs to, ``None`` if it has none."""
+    foreign = (trial.env or {}).get("x")
+    if isinstance(foreign, int):
+        return foreign  # an import whose unit no field of a cell has
     value = _VALUES.get(axis)
     return value(trial) if value else None
 

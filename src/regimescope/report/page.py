@@ -11,6 +11,7 @@ from regimescope.report import charts, measured, tables, wording
 from regimescope.report.display_units import time_unit
 from regimescope.report.disturbances import cause_sentences, noise_sentences
 from regimescope.report.escaping import plain
+from regimescope.report.promise import promise_sentences
 from regimescope.results import Conclusion, Grade, Verdict
 from regimescope.units import count, ratio
 
@@ -57,6 +58,7 @@ def page_content(run: Run, conclusion: Conclusion) -> dict[str, Any]:
         "phases": _phase_figure(conclusion),
         "phase_sentences": tables.phase_sentences(conclusion),
         "disturbances": [*noise_sentences(conclusion), *cause_sentences(conclusion)],
+        "promise": promise_sentences(conclusion),
         "reasons": tables.reason_rows(conclusion),
         "counts": tables.counts_text(run, conclusion),
         "failed": tables.failed_rows(run, conclusion),

@@ -19,6 +19,7 @@ from regimescope.metrics import tpot_s
 from regimescope.reasons import meaning
 from regimescope.records import Event, Plan, PlannedTrial, Trial
 from regimescope.report.escaping import encodable, plain
+from regimescope.report.growing import GrowingCurve
 from regimescope.report.tables import ROUTINE_EVENTS
 from regimescope.report.time_left import TimeLeft
 from regimescope.units import count, seconds, share
@@ -27,6 +28,8 @@ Clock = Callable[[], float]
 
 # A log of a long run stays readable, and a reader who waits sees that it still moves.
 SECONDS_BETWEEN_LINES = 5.0
+# Wider lines are harder to read, and the curve gains nothing from more columns.
+MOST_WIDTH = 100
 
 
 class SilentObserver:
@@ -95,11 +98,53 @@ class ProgressObserver(QuietObserver):
         self._process = ""
         self._current = ""
         self._last = ""
+        self._stage: str | None = None
+        self._doing = ""
+        self._tokens = 0
+        self._most_tokens: int | None = None
+        self._curve = GrowingCurve()
+
+    def event(self, event: Event) -> None:
+        """Show what a search does next, with the curve at the begin of each phase."""
+        super().event(event)
+        facts = event.facts or {}
+        if event.kind != "phase":
+            return
+        spent, most = facts.get("tokens"), facts.get("max_tokens")
+        self._tokens = spent if isinstance(spent, int) else self._tokens
+        self._most_tokens = most if isinstance(most, int) else None
+        if facts.get("stage") == self._stage:
+            self._doing = event.message
+            return
+        self._stage, self._doing = facts.get("stage"), ""
+        self._draw_curve()
+        self._line(f"{event.message} ({self._cost()})")
+
+    def _cost(self) -> str:
+        """Return the tokens spent and the most that a search may spend."""
+        most = "" if self._most_tokens is None else f" of at most {self._most_tokens:,}"
+        return f"{self._tokens:,}{most} tokens"
+
+    def _draw_curve(self) -> None:
+        """Print the curve so far; a log gets the verdict's curve at the end."""
+        if not self._console.is_terminal:
+            return
+        encoding = self._console.encoding
+        ascii_only = not encoding.lower().startswith("utf")
+        width = min(self._console.width - 1, MOST_WIDTH)
+        drawn = self._curve.draw(width=width, ascii_only=ascii_only)
+        if drawn is not None:
+            self._erase()
+            # Made here of numbers alone, and of several lines, so it is not made plain.
+            text = Text(encodable(drawn, encoding))
+            self._console.print(text, highlight=False, soft_wrap=True)
 
     def plan_ready(self, plan: Plan, done: int) -> None:
         """Say how much is to be measured."""
         self._left = TimeLeft(plan, done)
         todo = self._left.trials_left
+        if self._stage is not None or not plan.processes:
+            return  # a search says what it does next in words of its own
         already = f", {count(done, 'trial')} on disk already" if done else ""
         line = f"{count(todo, 'trial')} to measure in {count(len(plan.processes), 'process run')}"
         self._line(f"{line}{already}")
@@ -120,6 +165,8 @@ class ProgressObserver(QuietObserver):
     def trial_finished(self, trial: Trial) -> None:
         """Show how fast it was and what is left."""
         self._left.finish(trial)
+        self._curve.add(trial)
+        self._tokens += trial.output_tokens or 0
         super().trial_finished(trial)
         if trial.status == "ok" and trial.ttft_s is not None and trial.e2e_s is not None:
             per_token_s = tpot_s(trial.ttft_s, trial.e2e_s, trial.output_tokens or 0)
@@ -132,14 +179,20 @@ class ProgressObserver(QuietObserver):
 
     def _state(self) -> str:
         """Return the line of state."""
-        left_s = self._left.seconds_left()
-        parts = [
-            share(self._left.share_done),
-            self._process,
-            self._current,
-            self._last,
-            f"about {seconds(left_s)} left" if left_s else "",
-        ]
+        if self._stage is not None:
+            # What a search has planned so far is not what is left of it.
+            parts = [
+                self._stage,
+                f"{self._tokens:,} tokens",
+                self._doing or self._current,
+                self._last,
+            ]
+        else:
+            left_s = self._left.seconds_left()
+            left = f"about {seconds(left_s)} left" if left_s else ""
+            parts = [
+                share(self._left.share_done), self._process, self._current, self._last, left
+            ]  # fmt: skip
         return " | ".join(part for part in parts if part)
 
     def _show_state(self) -> None:

@@ -19,7 +19,9 @@ from regimescope.results import Conclusion, Estimate, Point, Range, Regime
 from regimescope.units import NS_PER_S, count, listing, ratio, seconds, share, size
 
 # Events that every healthy run has; the others are worth a reader's time.
-ROUTINE_EVENTS = frozenset({"process_start", "process_end", "warm_up", "idle_burst", "done"})
+ROUTINE_EVENTS = frozenset(
+    {"process_start", "process_end", "warm_up", "idle_burst", "phase", "done"}
+)
 
 Fact = tuple[str, str]
 

@@ -19,6 +19,7 @@ from regimescope.records import Run
 from regimescope.report import tables, wording
 from regimescope.report.disturbances import cause_sentences, noise_sentences
 from regimescope.report.escaping import encodable, plain
+from regimescope.report.promise import promise_sentences
 from regimescope.report.terminal_chart import EXPECTED_MARK, MEDIAN_MARK, draw_curve
 from regimescope.results import Conclusion, Grade, Verdict
 from regimescope.units import count
@@ -185,6 +186,10 @@ def _notes(screen: Screen, run: Run, conclusion: Conclusion) -> list[RenderableT
     if reasons:
         parts.append(screen.text("limits of this verdict:", "bold"))
         parts += _bullets(screen, (f"{sentence} ({code})" for code, sentence in reasons))
+    promise = promise_sentences(conclusion)
+    if promise:
+        parts.append(screen.text("what this search promises:", "bold"))
+        parts += _bullets(screen, promise)
     if conclusion.grade is Grade.C:
         parts.append(screen.text(f"grade C: {wording.GRADE_MEANINGS[Grade.C]}", "dim"))
     parts.append(screen.text(tables.counts_text(run, conclusion)))

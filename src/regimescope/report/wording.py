@@ -47,7 +47,7 @@ _LATENCIES = {
 GRADE_MEANINGS = {
     Grade.A: "confirmed on fresh data in six processes or more, and by the test without a curve",
     Grade.B: "confirmed or replicated, but not by every check that grade A asks for",
-    Grade.C: "not confirmed on fresh data, which this version cannot do yet: a hint, no finding",
+    Grade.C: "not confirmed on fresh data: a hint, no finding",
 }
 
 

@@ -113,46 +113,104 @@ class _Design(NamedTuple):
         return cls(ratio_design, quadratic, transposed)
 
 
+class _Marks(NamedTuple):
+    """Which points each row of labels puts where, as factors: products are cheap, branches not."""
+
+    kept: FloatArray  # (B, n), 1 outside all intervals
+    masks: list[BoolArray]  # for each interval (B, n), True inside
+    inside: list[FloatArray]  # the same as 1 and 0
+
+    @classmethod
+    def of(cls, labels: NDArray[np.int8]) -> _Marks:
+        masks = [labels == r for r in range(1, int(labels.max(initial=0)) + 1)]
+        return cls((labels == 0).astype(np.float64), masks, [m.astype(np.float64) for m in masks])
+
+    def mixed(self, outside: float, inside: float) -> FloatArray:
+        """One number outside all intervals and another inside any, shape (B, n)."""
+        both: FloatArray = self.kept * (outside - inside)
+        both += inside
+        return both
+
+    def spread(self, values: FloatArray, out: FloatArray) -> FloatArray:
+        """Give every point the value (N, B, R) of its interval, 0 outside; writes (N, B, n)."""
+        if not self.inside:
+            out[...] = 0.0
+            return out
+        np.multiply(self.inside[0], values[:, :, :1], out=out)
+        for r, inside in enumerate(self.inside[1:], start=1):
+            out += inside * values[:, :, r : r + 1]
+        return out
+
+
 def _fit_chunk(
     design: _Design, labels: NDArray[np.int8], scale: FloatArray, rule: CostRule
 ) -> CostBatch:
-    intervals = int(labels.max(initial=0))
-    keep = labels == 0
-    masks = [labels == r for r in range(1, intervals + 1)]
-    kept = keep.astype(np.float64)
+    marks = _Marks.of(labels)
     shape = (design.linear.shape[0], *labels.shape)
-    weight = np.broadcast_to(kept, shape)
-    for _ in range(KEEP_PASSES):
+    offsets = np.zeros((*shape[:2], len(marks.masks)))
+    # Three work arrays serve all passes: fresh ones of this size cost more than the arithmetic.
+    z, weight, factor = np.empty(shape), np.empty(shape), np.empty(shape)
+    inverse = 1.0 / scale
+    weight[...] = marks.kept
+    theta = _solve(design, weight, None)
+    for _ in range(KEEP_PASSES - 1):
+        _log_residual(design, theta, z)
+        _weights(np.multiply(z, inverse, out=weight), marks.kept)
         theta = _solve(design, weight, None)
-        z = _log_residual(design, theta)
-        weight = huber_weight(z / scale) * kept
-    offsets = np.zeros((*shape[:2], intervals))
-    shift = np.zeros(shape)
-    spread = np.where(keep, 1.0, rule.kappa) * scale
+    _log_residual(design, theta, z)
+    inverse = inverse * marks.mixed(1.0, 1 / rule.kappa)
+    trust = marks.mixed(1.0, rule.kappa**-2)
     for _ in range(JOINT_PASSES):
-        _set_offsets(z, masks, offsets, shift)
-        weight = huber_weight((z - shift) / spread)
-        weight *= np.where(keep, 1.0, rule.kappa**-2)
-        theta = _solve(design, weight, shift)
-        z = _log_residual(design, theta)
-    _set_offsets(z, masks, offsets, shift)
-    charge = huber((z - shift) / spread).sum(axis=2)
-    charge += (labels.shape[1] - kept.sum(axis=1)) * np.log(rule.kappa)
-    present = np.stack([m.any(axis=1) for m in masks], axis=1) if masks else np.zeros((1, 0), bool)
-    allowed = ((offsets >= rule.min_offset) | ~present).all(axis=2)
-    allowed &= kept.sum(axis=1) >= rule.min_outside
+        _medians(z, marks.masks, offsets)
+        _standardized(z, marks.spread(offsets, factor), inverse, weight)
+        _weights(weight, trust)
+        marks.spread(np.expm1(offsets), factor)
+        factor += 1.0
+        theta = _solve(design, weight, factor)
+        _log_residual(design, theta, z)
+    _medians(z, marks.masks, offsets)
+    _standardized(z, marks.spread(offsets, factor), inverse, weight)
+    outside = marks.kept.sum(axis=1)
+    charge = _huber_sum(weight, factor) + (labels.shape[1] - outside) * np.log(rule.kappa)
+    allowed = _allowed(offsets, marks, outside, rule)
     return CostBatch(np.where(allowed, charge, np.inf), theta, offsets)
 
 
-def _set_offsets(
-    z: FloatArray, masks: list[BoolArray], offsets: FloatArray, shift: FloatArray
-) -> None:
-    """Write the median residual of each interval to ``offsets``, spread it over ``shift``."""
-    shift[...] = 0.0
+def _standardized(z: FloatArray, shift: FloatArray, inverse: FloatArray, out: FloatArray) -> None:
+    """Write ``(z - shift) * inverse``."""
+    np.subtract(z, shift, out=out)
+    out *= inverse
+
+
+def _huber_sum(z: FloatArray, work: FloatArray) -> FloatArray:
+    """Sum of ``huber(z)`` over the last axis; overwrites both arrays."""
+    np.abs(z, out=z)
+    np.minimum(z, HUBER, out=work)
+    total: FloatArray = np.einsum("abn,abn->ab", z, work)
+    total -= 0.5 * np.einsum("abn,abn->ab", work, work)
+    return total
+
+
+def _weights(z: FloatArray, trust: FloatArray) -> None:
+    """Replace scaled residuals by Huber's weights times a factor, in place."""
+    np.abs(z, out=z)
+    np.maximum(z, HUBER, out=z)
+    np.divide(HUBER, z, out=z)
+    z *= trust
+
+
+def _allowed(offsets: FloatArray, marks: _Marks, outside: FloatArray, rule: CostRule) -> BoolArray:
+    """Sets whose intervals are slow enough and leave enough points outside, shape (N, B)."""
+    allowed = np.broadcast_to(outside >= rule.min_outside, offsets.shape[:2])
+    for r, mask in enumerate(marks.masks):
+        allowed = allowed & ((offsets[:, :, r] >= rule.min_offset) | ~mask.any(axis=1))
+    return allowed
+
+
+def _medians(z: FloatArray, masks: list[BoolArray], offsets: FloatArray) -> None:
+    """Write the median residual of each interval to ``offsets``."""
     for r, mask in enumerate(masks):
-        median = _masked_median(z, mask)
-        offsets[:, :, r] = median
-        shift += np.where(mask, median[:, :, None], 0.0)
+        offsets[:, :, r] = _masked_median(z, mask)
 
 
 def _masked_median(z: FloatArray, mask: BoolArray) -> FloatArray:
@@ -161,32 +219,35 @@ def _masked_median(z: FloatArray, mask: BoolArray) -> FloatArray:
     last = int(counts.max(initial=0))
     if last == 0:
         return np.zeros(z.shape[:2])
-    ordered = np.sort(np.where(mask, z, np.inf), axis=2)
+    # Only marked points are sorted: intervals of a long axis are much shorter than the axis.
+    ordered = np.full((*z.shape[:2], last), np.inf)
+    ordered[:, np.arange(last) < counts[:, None]] = z[:, mask]
+    ordered.sort(axis=2)
     low = np.maximum(counts - 1, 0) // 2
     high = counts // 2
     rows = np.arange(mask.shape[0])
-    middle = 0.5 * (ordered[:, rows, low] + ordered[:, rows, np.minimum(high, z.shape[2] - 1)])
+    middle = 0.5 * (ordered[:, rows, low] + ordered[:, rows, np.minimum(high, last - 1)])
     return np.where(counts > 0, middle, 0.0)
 
 
-def _log_residual(design: _Design, theta: FloatArray) -> FloatArray:
-    fitted = theta @ design.transposed
-    np.maximum(fitted, TINY, out=fitted)
-    np.log(fitted, out=fitted)
-    return np.negative(fitted, out=fitted)
+def _log_residual(design: _Design, theta: FloatArray, out: FloatArray) -> None:
+    """Write the log residuals of all points, shape (N, B, n)."""
+    np.matmul(theta, design.transposed, out=out)
+    np.maximum(out, TINY, out=out)
+    np.log(out, out=out)
+    np.negative(out, out=out)
 
 
-def _solve(design: _Design, weight: FloatArray, shift: FloatArray | None) -> FloatArray:
-    """Weighted non-negative fit of ``A exp(shift) theta`` to ones, one per row."""
-    if shift is None:
+def _solve(design: _Design, weight: FloatArray, factor: FloatArray | None) -> FloatArray:
+    """Weighted non-negative fit of ``A factor theta`` to ones, one per row; spoils the weights."""
+    if factor is None:
         gram = weight @ design.quadratic
         target = weight @ design.linear
     else:
-        factor = np.exp(shift)
-        raised = weight * factor
-        target = raised @ design.linear
-        raised *= factor
-        gram = raised @ design.quadratic
+        weight *= factor
+        target = weight @ design.linear
+        weight *= factor
+        gram = weight @ design.quadratic
     p = design.linear.shape[2]
     flat = nonnegative_solve(gram.reshape(-1, gram.shape[-1]), target.reshape(-1, p))
     return flat.reshape(target.shape)

@@ -149,19 +149,21 @@ class Sweep(NamedTuple):
         log_latency: median of the repeats of each step, shape (n,).
         repeats: repeats behind each median, shape (n,).
         sigma: scale of one repeat in log units; NaN when unknown.
+        least_scale: residual scale below which no scatter is believed, log units.
     """
 
     steps: FloatArray
     log_latency: FloatArray
     repeats: FloatArray
     sigma: float
+    least_scale: float = SCALE_FLOOR
 
     @property
     def scale_floor(self) -> float:
-        """Least residual scale: that of a median of repeats (1.25 sigma / sqrt m), or 0.02."""
+        """Least residual scale: that of a median of repeats (1.25 sigma / sqrt m), or the least."""
         if not np.isfinite(self.sigma):
-            return SCALE_FLOOR
-        return max(SCALE_FLOOR, 1.25 * self.sigma / float(np.sqrt(np.median(self.repeats))))
+            return self.least_scale
+        return max(self.least_scale, 1.25 * self.sigma / float(np.sqrt(np.median(self.repeats))))
 
 
 def checked_sweep(
@@ -215,13 +217,14 @@ def detect(
     if n < FEWEST_POINTS:
         return _curve_only(sweep, degree, settings)
     supported = max(effective_degree(degree, n), min(degree, 1))
-    fit = _detect_at(sweep, supported, settings)
+    search = _search_at(sweep, supported, settings)
     while True:  # the degree falls with each turn, so there are at most three
-        lower = _lower_degree(sweep, fit, supported, settings)
+        lower = _lower_degree(sweep, search.fit, supported, settings)
         if lower == supported:
             break
         supported = lower
-        fit = _detect_at(sweep, supported, settings)
+        search = _search_at(sweep, supported, settings)
+    fit = _result(sweep, search)
     normal = int(fit.normal.sum())
     codes = list(fit.codes)
     if n < FEWEST_FOR_VERDICT:
@@ -233,7 +236,16 @@ def detect(
     return replace(fit, codes=tuple(codes))
 
 
-def _lower_degree(sweep: Sweep, fit: EpidemicFit, current: int, settings: EpidemicOptions) -> int:
+class _Search(NamedTuple):
+    """What was found with one degree; its ambiguity is worked out for the last degree only."""
+
+    problem: Problem
+    fit: JointFit
+    chosen: Selection
+    next_scale: float
+
+
+def _lower_degree(sweep: Sweep, fit: JointFit, current: int, settings: EpidemicOptions) -> int:
     """Degree that the points outside the intervals support and, with enough of them, prefer."""
     if current <= 1:
         return current
@@ -265,8 +277,8 @@ def _curve_only(sweep: Sweep, degree: int, settings: EpidemicOptions) -> Epidemi
     )
 
 
-def _detect_at(sweep: Sweep, degree: int, settings: EpidemicOptions) -> EpidemicFit:
-    """Detect with a given degree: intervals and residual scale, in turns."""
+def _search_at(sweep: Sweep, degree: int, settings: EpidemicOptions) -> _Search:
+    """Search with a given degree: intervals and residual scale, in turns."""
     problem = sweep_problem(sweep, degree, settings)
     scale = max(sweep.scale_floor, SCALE_START)
     candidates = candidate_intervals(sweep, problem, scale)
@@ -276,7 +288,7 @@ def _detect_at(sweep: Sweep, degree: int, settings: EpidemicOptions) -> Epidemic
         scale = residual_scale(fit.residual[fit.normal], degree, floor=sweep.scale_floor)
         if abs(np.log(scale / fit.scale)) < SCALE_SETTLED:
             break
-    return _result(sweep, problem, fit, chosen, scale)
+    return _Search(problem, fit, chosen, scale)
 
 
 def sweep_problem(sweep: Sweep, degree: int, settings: EpidemicOptions) -> Problem:
@@ -303,9 +315,8 @@ def candidate_intervals(sweep: Sweep, problem: Problem, scale: float) -> Interva
     return viterbi_intervals(alone.residual, scale, problem.lam / 2, kappa=problem.rule.kappa)
 
 
-def _result(
-    sweep: Sweep, problem: Problem, fit: JointFit, chosen: Selection, next_scale: float
-) -> EpidemicFit:
+def _result(sweep: Sweep, search: _Search) -> EpidemicFit:
+    problem, fit, chosen, next_scale = search
     center = float(np.median(sweep.log_latency))
     unit = float(np.exp(center))
     X = problem.X[fit.normal]

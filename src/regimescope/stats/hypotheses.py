@@ -26,6 +26,7 @@ from regimescope.stats.interval_search import (
 from regimescope.stats.proposals import EXHAUSTIVE_UP_TO, Intervals, all_intervals
 
 COARSE_POSITIONS = 128  # places of a change tried first on a long axis, then all near the best
+LEAST_TREAD = 2  # values between two rises of a staircase: one alone is not a level
 PERIODS_RESOLVED = 3  # periods in the range, and points per period, that show a period
 
 
@@ -37,7 +38,7 @@ class Hypothesis(NamedTuple):
         cost: robust cost plus penalties; infinite when the points do not allow the shape.
         X: basis of the fit, extra columns last, shape (n, p).
         theta: coefficients for the centered latency, shape (p,).
-        intervals: slow intervals, ascending.
+        intervals: slow intervals, ascending; the treads of a staircase touch.
         offsets: log slowdown of each interval.
         residual: log residual against the curve (intervals not removed), shape (n,).
         normal: True outside intervals, shape (n,).
@@ -66,9 +67,37 @@ def clean(problem: Problem, scale: float) -> Hypothesis:
 
 
 def step(problem: Problem, scale: float) -> Hypothesis:
-    """Best lasting slowdown [k, n)."""
+    """Best lasting slowdown [k, n), with further rises on either side that save the penalty."""
     n = problem.size
-    return _one_sided("STEP", problem, scale, lambda k: [((int(i), n),) for i in k])
+    best = _one_sided("STEP", problem, scale, lambda k: [((int(i), n),) for i in k])
+    if n > EXHAUSTIVE_UP_TO or best.position is None:
+        return best
+    while len(best.intervals) < problem.max_intervals:
+        more = _one_more_rise(problem, scale, [start for start, _ in best.intervals])
+        if more is None or not more.cost < best.cost:
+            break
+        best = more
+    return best
+
+
+def _one_more_rise(problem: Problem, scale: float, rises: list[int]) -> Hypothesis | None:
+    """The staircase with one rise more than given that costs least; None if none is allowed."""
+    n = problem.size
+    sets = [
+        tuple(zip(cuts, (*cuts[1:], n), strict=True))
+        for cuts in (sorted((*rises, new)) for new in range(1, n) if new not in rises)
+        # A single value between two rises would be an accident on the way up.
+        if min(np.diff((*cuts, n))) >= LEAST_TREAD
+    ]
+    if not sets:
+        return None
+    batch = set_costs(problem, interval_labels(sets, n), scale)
+    rising = (np.diff(batch.offsets[0], axis=1) >= problem.rule.min_offset).all(axis=1)
+    cost = np.where(rising, batch.cost[0], np.inf)
+    best = sets[int(np.argmin(cost))]
+    if not np.isfinite(cost.min()):
+        return None
+    return _from_intervals("STEP", problem, joint_fit(problem, best, scale), best[0][0])
 
 
 def step_left(problem: Problem, scale: float) -> Hypothesis:

@@ -13,7 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from regimescope.stats.arrays import BoolArray, FloatArray
-from regimescope.stats.batched_cost import CostBatch, CostRule, batched_cost
+from regimescope.stats.batched_cost import CostBatch, CostRule, batched_cost, huber
 from regimescope.stats.proposals import EXHAUSTIVE_UP_TO, Intervals, all_intervals
 
 Interval: TypeAlias = tuple[int, int]
@@ -24,6 +24,7 @@ SPLIT_ALL_UP_TO = 48  # points; longer intervals are split only where points ins
 SPLITS_TRIED = 64  # longest normal-looking runs inside a long interval
 AMBIGUITY = 3.0  # cost difference of a likelihood ratio of 20
 EDGE_REACH = 16  # points to each side in which the edges of a long axis are varied
+HELD_SLACK = 3.0  # cost by which a new fit may lower that of a held curve, still to be trusted
 
 
 class Problem(NamedTuple):
@@ -248,12 +249,49 @@ def ambiguous_pairs(problem: Problem, fit: JointFit, r: int) -> tuple[Interval, 
     others = fit.intervals[:r] + fit.intervals[r + 1 :]
     within = (0, problem.size)
     pairs = [p for p in _edge_variants(problem, fit, r) if _fits(p, others, within)]
-    base = interval_labels([others], problem.size)[0]
-    varied = Intervals(*np.array(pairs, dtype=np.int64).T)
-    labels = _with_interval(base, varied, len(fit.intervals))
-    cost = set_costs(problem, labels, fit.scale).cost[0]
+    if problem.size > EXHAUSTIVE_UP_TO:
+        pairs = _near_with_held_curve(problem, fit, r, pairs)
+    cost = _variant_costs(problem, fit, r, pairs)
     near = np.flatnonzero(cost <= cost.min() + AMBIGUITY)
     return tuple(pairs[k] for k in near)
+
+
+def _variant_costs(
+    problem: Problem, fit: JointFit, r: int, pairs: Sequence[Interval]
+) -> FloatArray:
+    """Costs with interval r replaced by each of the pairs, everything fitted again."""
+    base = interval_labels([fit.intervals[:r] + fit.intervals[r + 1 :]], problem.size)[0]
+    varied = Intervals(*np.array(pairs, dtype=np.int64).T)
+    labels = _with_interval(base, varied, len(fit.intervals))
+    cost: FloatArray = set_costs(problem, labels, fit.scale).cost[0]
+    return cost
+
+
+def _near_with_held_curve(
+    problem: Problem, fit: JointFit, r: int, pairs: list[Interval]
+) -> list[Interval]:
+    """Pairs that can be within 3 of the best, judged with the curve of the fit where that holds.
+
+    A few points of a long axis do not move its curve, and then most pairs need no fit of their
+    own. Whether it holds is seen at the farthest variants: all pairs are returned unless a new
+    fit leaves their costs where they were.
+    """
+    start, end = fit.intervals[r]
+    farthest = sorted({min(pairs), max(pairs), *_ends_of((start, end), pairs)})
+    known = _held_costs(problem, fit, r, farthest)
+    fitted = _variant_costs(problem, fit, r, farthest) - fit.cost
+    if (fitted < known - HELD_SLACK).any():
+        return pairs
+    held = _held_costs(problem, fit, r, pairs)
+    return [
+        p for p, cost in zip(pairs, held.tolist(), strict=True) if cost <= AMBIGUITY + HELD_SLACK
+    ]
+
+
+def _ends_of(interval: Interval, pairs: Sequence[Interval]) -> tuple[Interval, Interval]:
+    """The pairs of the same start whose end lies farthest to the left and to the right."""
+    ends = [b for a, b in pairs if a == interval[0]]
+    return (interval[0], min(ends)), (interval[0], max(ends))
 
 
 def _edge_variants(problem: Problem, fit: JointFit, r: int) -> list[Interval]:
@@ -264,3 +302,24 @@ def _edge_variants(problem: Problem, fit: JointFit, r: int) -> list[Interval]:
     shifts = range(-EDGE_REACH, EDGE_REACH + 1)
     moved = {(start + k, end) for k in shifts} | {(start, end + k) for k in shifts}
     return sorted(moved)
+
+
+def _held_costs(problem: Problem, fit: JointFit, r: int, pairs: Sequence[Interval]) -> FloatArray:
+    """Costs of variants of interval r with the curve held, less the cost of the fit.
+
+    Only points between the outermost edges change sides, so only those are charged.
+    """
+    own = fit.intervals[r]
+    first = min(own[0], *(a for a, _ in pairs))
+    last = max(own[1], *(b for _, b in pairs))
+    z = fit.residual[first:last]
+    outside = np.concatenate([[0.0], np.cumsum(huber(z / fit.scale))])
+    costs = []
+    for start, end in (own, *pairs):
+        inside = z[start - first : end - first]
+        wider = problem.rule.kappa * fit.scale
+        charge = float(huber((inside - np.median(inside)) / wider).sum())
+        saved = outside[end - first] - outside[start - first]
+        costs.append(charge + inside.size * np.log(problem.rule.kappa) - saved)
+    saving: FloatArray = np.array(costs[1:]) - costs[0]
+    return saving

@@ -23,13 +23,27 @@ class PlainReading(NamedTuple):
         shape: CLEAN, STEP, RAMP or INCONCLUSIVE.
         onset: index of the first slow point of a STEP or RAMP; None otherwise.
         log_effect: log size of the jump, or of the growth on a flat axis; 0 otherwise.
+        theta: coefficients in seconds of the curve without the jump or growth, of powers of
+            ``steps / steps[-1]``; empty where there is neither.
         codes: ``curve_failed`` where no curve could be fitted.
     """
 
     shape: str
     onset: int | None
     log_effect: float
+    theta: FloatArray
     codes: tuple[str, ...]
+
+
+_NO_CURVE: FloatArray = np.empty(0)
+
+
+class _Jump(NamedTuple):
+    """First slow index, log size, and coefficients of the curve before it."""
+
+    position: int
+    log_size: float
+    theta: FloatArray
 
 
 def read_plainly(
@@ -54,29 +68,27 @@ def read_plainly(
     y = series.response
     n = y.size
     if n < 3:
-        return PlainReading("INCONCLUSIVE", None, 0.0, ())
+        return PlainReading("INCONCLUSIVE", None, 0.0, _NO_CURVE, ())
     least = float(np.log(r_min))
     alone = fit_curve(series.steps, y, degree=min(degree, n - 2))
     if alone.curve is None:
-        return PlainReading("INCONCLUSIVE", None, 0.0, alone.codes)
+        return PlainReading("INCONCLUSIVE", None, 0.0, _NO_CURVE, alone.codes)
     if is_admissible(alone.residual) and float(np.abs(alone.residual).max()) < least:
-        return PlainReading("CLEAN", None, 0.0, ())
+        return PlainReading("CLEAN", None, 0.0, _NO_CURVE, ())
     peak = certificate(series.steps, y).value
     if peak is None or peak > MENTIONED:
-        return PlainReading("INCONCLUSIVE", None, 0.0, ())
+        return PlainReading("INCONCLUSIVE", None, 0.0, _NO_CURVE, ())
     growth = float(y[-1] - y[0])
     if degree == 0 and growth >= least and float(np.diff(y).max()) < JUMP_SHARE * growth:
-        return PlainReading("RAMP", 0, growth, ())
+        return PlainReading("RAMP", 0, growth, np.exp(y[:1]), ())
     jump = _lasting_jump(series.steps, y, min(degree, 1), least)
     if jump is not None:
-        return PlainReading("STEP", jump[0], jump[1], ())
-    return PlainReading("INCONCLUSIVE", None, 0.0, ())
+        return PlainReading("STEP", jump.position, jump.log_size, jump.theta, ())
+    return PlainReading("INCONCLUSIVE", None, 0.0, _NO_CURVE, ())
 
 
-def _lasting_jump(
-    steps: FloatArray, y: FloatArray, degree: int, least: float
-) -> tuple[int, float] | None:
-    """Index and log size of the jump that explains the series best; None if none does."""
+def _lasting_jump(steps: FloatArray, y: FloatArray, degree: int, least: float) -> _Jump | None:
+    """The jump that explains the series best; None if none does."""
     best = None
     misfit = least
     X = basis(steps, float(steps[-1]), degree)
@@ -90,5 +102,5 @@ def _lasting_jump(
         size = float(np.median(z[k:]))
         z[k:] -= size
         if size >= least and float(np.abs(z).max()) < misfit:
-            best, misfit = (k, size), float(np.abs(z).max())
+            best, misfit = _Jump(k, size, theta), float(np.abs(z).max())
     return best

@@ -22,6 +22,8 @@ from regimescope.stats.curve import (
 from regimescope.stats.epidemic import (
     FEWEST_FOR_VERDICT,
     FEWEST_NORMAL,
+    R_MIN,
+    SCALE_FLOOR,
     SCALE_PASSES,
     SCALE_SETTLED,
     SCALE_START,
@@ -34,6 +36,7 @@ from regimescope.stats.epidemic import (
     sweep_problem,
 )
 from regimescope.stats.hypotheses import (
+    PERIODS_RESOLVED,
     Hypothesis,
     clean,
     is_resolved,
@@ -43,7 +46,7 @@ from regimescope.stats.hypotheses import (
     step,
     step_left,
 )
-from regimescope.stats.plain_reading import read_plainly
+from regimescope.stats.plain_reading import JUMP_SHARE, read_plainly
 from regimescope.stats.stretches import ShapedInterval, label_stretches
 
 MARGIN = 3.0  # cost difference of a likelihood ratio of 20 between two shapes
@@ -154,7 +157,10 @@ def classify(
         ValueError: malformed input.
     """
     settings = options or ShapeOptions()
+    # The floor keeps its proportion to the margin, or no shape of a finer margin could ever win.
+    fineness = min(1.0, np.log(settings.detector.r_min) / np.log(R_MIN))
     sweep = checked_sweep(steps, log_latency, repeats, sigma)
+    sweep = sweep._replace(least_scale=SCALE_FLOOR * float(fineness))
     fit = detect(
         steps, log_latency, repeats=repeats, sigma=sigma, degree=degree, options=settings.detector
     )
@@ -179,8 +185,14 @@ def _small(sweep: Sweep, fit: EpidemicFit, degree: int, settings: ShapeOptions) 
     n = sweep.steps.size
     codes = ("right_censored",) if reading.shape == "STEP" else ()
     part = ShapedInterval(reading.onset, n, reading.shape, reading.log_effect, codes)
+    p = reading.theta.size
+    unknown = np.full((p, p), np.nan)  # no degrees of freedom are left
     return replace(
-        result, intervals=(part,), log_effect=reading.log_effect, codes=result.codes + codes
+        result,
+        intervals=(part,),
+        log_effect=reading.log_effect,
+        baseline=Curve(reading.theta, float(sweep.steps[-1]), unknown),
+        codes=result.codes + codes,
     )
 
 
@@ -214,7 +226,7 @@ def _falls_throughout(sweep: Sweep) -> bool:
 
 def _hold(sweep: Sweep, degree: int, settings: ShapeOptions) -> _Contest:
     """Fit all shapes, at the residual scale of the winner."""
-    scale = max(sweep.scale_floor, SCALE_START)
+    scale = max(sweep.scale_floor, SCALE_START * sweep.least_scale / SCALE_FLOOR)
     for _ in range(SCALE_PASSES):
         used = scale
         ranking = _ranking(sweep, degree, settings, used)
@@ -228,14 +240,16 @@ def _hold(sweep: Sweep, degree: int, settings: ShapeOptions) -> _Contest:
 
 
 def _ranking(sweep: Sweep, degree: int, settings: ShapeOptions, scale: float) -> list[Hypothesis]:
-    detector = replace(settings.detector, r_min=LEAST_EFFECT)
+    least = min(LEAST_EFFECT, settings.detector.r_min)
+    detector = replace(settings.detector, r_min=least)
     problem = sweep_problem(sweep, degree, detector)
     smooth = clean(problem, scale)
+    kink = ramp(problem, sweep.steps, scale)
     shapes = [
         smooth,
         step(problem, scale),
         step_left(problem, scale),
-        ramp(problem, sweep.steps, scale),
+        kink,
         spikes(problem, scale, candidate_intervals(sweep, problem, scale)),
     ]
     positions = sweep.steps + settings.phase
@@ -243,7 +257,9 @@ def _ranking(sweep: Sweep, degree: int, settings: ShapeOptions, scale: float) ->
     if periodic:
         best = min(periodic, key=lambda h: h.cost)
         # A fixed period is no evidence by itself, hence the margin against the plain curve too.
-        if best.cost + settings.margin < smooth.cost:
+        # On a flat axis its two columns add up to a slope, so that a ramp must be beaten as well.
+        plain = [smooth.cost] if degree else [smooth.cost, kink.cost]
+        if best.cost + settings.margin < min(plain):
             shapes.append(best)
     return sorted(shapes, key=lambda h: h.cost)
 
@@ -296,9 +312,37 @@ def _class_of(
         return ("INCONCLUSIVE" if codes else "CLEAN"), codes
     if leader.name != "SAWTOOTH" and all(h.effect < least for h in (leader, *near)):
         return ("INCONCLUSIVE" if codes else "CLEAN"), ("below_margin", *codes)
-    if near:
+    if codes and leader.name != "SAWTOOTH":
+        # What is slow against a curve that is itself too slow is no claim (method, section 2).
+        teeth = ("period_unresolved",) if _recurs(leader, sweep, settings) else ()
+        return "INCONCLUSIVE", (*codes, *teeth)
+    if near and not (leader.name == "STEP" and _is_jump(leader, near)):
         return "INCONCLUSIVE", ("ambiguous_shape", *codes)
     return _element_class(leader, codes, sweep, settings)
+
+
+def _is_jump(leader: Hypothesis, near: list[Hypothesis]) -> bool:
+    """Whether a step that only ramps come near to rises mostly within one gap of the grid.
+
+    A ramp is steady growth; the share that makes a jump is that of the plain reading.
+    """
+    k = leader.position
+    if k is None or any(h.name != "RAMP" for h in near):
+        return False
+    excess = leader.residual
+    return bool(excess[k] - excess[k - 1] >= JUMP_SHARE * (excess[-1] - excess[k - 1]))
+
+
+def _recurs(leader: Hypothesis, sweep: Sweep, settings: ShapeOptions) -> bool:
+    """Whether two or more slow stretches lie a known period apart, on a grid that resolves it."""
+    if leader.name != "SPIKE" or len(leader.intervals) < 2:
+        return False
+    starts = sweep.steps[[start for start, _ in leader.intervals]]
+    gap = float(np.median(np.diff(sweep.steps)))
+    return any(
+        PERIODS_RESOLVED * gap <= p and not ((starts - starts[0]) % p).any()
+        for p in settings.periods
+    )
 
 
 def _element_class(

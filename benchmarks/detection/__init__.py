@@ -1,0 +1,1 @@
+"""Side-by-side benchmark of detectors on synthetic and replayed sweeps with known truth."""

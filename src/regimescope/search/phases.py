@@ -1,0 +1,348 @@
+"""The adaptive plan, phase by phase. Layer: ``search``.
+
+Source: method, section 11. Each phase says what it still wants, or that it is done; the first that
+wants something is measured. What is wanted depends on finished trials alone.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable, Sequence
+from typing import NamedTuple
+
+import numpy as np
+
+from regimescope import axes
+from regimescope.records import Expectation, Plan, Stage, Trial
+from regimescope.search.confirming import Confirmation, Core, confirm, slowdown_of
+from regimescope.search.decision import Decision, Finish, Measure, Visit
+from regimescope.search.edges import Edge, edges_of
+from regimescope.search.evidence import Evidence, gather
+from regimescope.search.expectation import expect_steps
+from regimescope.search.screening import (
+    CALIBRATION_REPEATS,
+    RERUNS,
+    Place,
+    Screen,
+    calibration_values,
+    candidates,
+    grid,
+    read_screen,
+    suspicious,
+)
+from regimescope.search.stepping import STEP_PROCESSES, step_of
+from regimescope.spec import DEFAULT_HIGH, ScanSpec
+from regimescope.units import count, listing, ratio
+
+# A process measures so many boundary queries before a fresh one takes over (method, section 6).
+QUERIES_PER_PROCESS = 8
+FINAL_PROCESSES, CERTIFIED_PROCESSES = 2, 6
+# A final check that contradicts an edge sends the search back to it; twice is enough.
+MOST_FINALS = 3
+# How far a range is extended to see whether a step persists (method, section 9).
+EXTENSION = 1.5
+EXTENSION_VALUES = 3
+# Trials of a value, its first visit included, that decide whether it contradicts what is known.
+ADJACENCY_TRIALS = 3
+
+
+class Known(NamedTuple):
+    """What the finished trials say, and what is planned.
+
+    Attributes:
+        evidence: One row per trial.
+        planned: Process runs planned for each phase.
+        trials: The finished trials.
+        plan: The plan so far.
+    """
+
+    evidence: Evidence
+    planned: Counter[Stage]
+    trials: Sequence[Trial]
+    plan: Plan
+
+
+class Findings(NamedTuple):
+    """What a search has found so far.
+
+    Attributes:
+        place: The axis.
+        evidence: One row per trial.
+        screen: What the screen looked like before anything was confirmed.
+        confirmation: How far its candidates are confirmed; absent without any.
+        edges: Both edges of each core, then that of a slowdown that stays.
+    """
+
+    place: Place
+    evidence: Evidence
+    screen: Screen
+    confirmation: Confirmation | None
+    edges: tuple[Edge, ...]
+
+
+class Search:
+    """Decides what to measure next. It remembers nothing but what it would compute again."""
+
+    def __init__(self, spec: ScanSpec, *, limit: int | None = None) -> None:
+        """Take up a search.
+
+        Args:
+            spec: The settings.
+            limit: Largest value that can be measured; absent for no limit.
+        """
+        self._spec = spec
+        self._low, self._high = spec.low, spec.high or DEFAULT_HIGH
+        self._limit = limit
+        self._place = Place(spec.axis, axes.degree(spec.axis, spec.kv_cache))
+        self._screens: dict[tuple[int, ...], Screen] = {}
+        self._confirmations: dict[tuple[int, int], Confirmation | None] = {}
+
+    def decide(self, plan: Plan, trials: Sequence[Trial]) -> Decision:
+        """Return what to measure next.
+
+        Args:
+            plan: The plan so far, all of it measured.
+            trials: Finished trials whose block stands.
+        """
+        evidence = gather(trials, self._spec.axis, timeout_s=self._spec.trial_timeout_s)
+        planned: Counter[Stage] = Counter()
+        for process in plan.processes:
+            planned.update({t.stage for t in process.trials if t.stage is not None})
+        known = Known(evidence, planned, trials, plan)
+        for phase in self._phases():
+            wanted = phase(known)
+            if wanted is not None:
+                return wanted
+        return self._finish(known)
+
+    def findings(self, trials: Sequence[Trial]) -> Findings:
+        """Return what finished trials show, for those who judge them.
+
+        Args:
+            trials: Finished trials whose block stands, at least one of which has a latency.
+        """
+        evidence = gather(trials, self._spec.axis, timeout_s=self._spec.trial_timeout_s)
+        stages = Counter(stage for stage in evidence.stage if stage is not None)
+        known = Known(evidence, stages, trials, Plan(seed=self._spec.seed, processes=()))
+        return Findings(
+            place=self._place,
+            evidence=evidence,
+            screen=self._screened(known),
+            confirmation=self._confirmation(known),
+            edges=self._edges(known),
+        )
+
+    def _phases(self) -> tuple[Callable[[Known], Measure | None], ...]:
+        """Return the phases in their order."""
+        return (
+            self._calibrate,
+            self._screen,
+            self._rerun,
+            self._extend,
+            self._confirm,
+            self._boundary,
+            self._final,
+            self._step_check,
+            self._adjacency,
+        )
+
+    def _calibrate(self, known: Known) -> Measure | None:
+        """P0: scale, speed and noise at both ends and in the middle."""
+        if known.planned["calibrate"]:
+            return None
+        visits = CALIBRATION_REPEATS * calibration_values(self._low, self._high)
+        return Measure(
+            "calibrate",
+            f"calibration: {CALIBRATION_REPEATS} trials each at the ends and in the middle",
+            (tuple(Visit(value) for value in visits),),
+        )
+
+    def _screen(self, known: Known) -> Measure | None:
+        """P1: a grid so fine that no slow interval of the width asked for is missed."""
+        if known.planned["screen"]:
+            return None
+        random = np.random.default_rng((self._spec.seed, 1))
+        values = grid(self._low, self._high, self._spec.min_width, random)
+        wanted = sorted(set(values) - set(calibration_values(self._low, self._high)))
+        visits = self._probes(wanted, known)
+        return Measure(
+            "screen",
+            f"screen: {count(len(values), 'value')} at most {self._spec.min_width} apart",
+            (visits,),
+            goes_on=True,
+        )
+
+    def _rerun(self, known: Known) -> Measure | None:
+        """P2: whatever looks slow, again in other processes."""
+        if known.planned["rerun"]:
+            return None
+        values = suspicious(known.evidence.of("calibrate", "screen"), self._place)
+        if not values:
+            return None
+        return Measure(
+            "rerun",
+            f"second look: {count(len(values), 'value')} above the expectation",
+            RERUNS * (self._probes(values, known),),
+        )
+
+    def _extend(self, known: Known) -> Measure | None:
+        """Widen the range where a slow stretch reaches its end: does it persist or recover?"""
+        if known.planned["extend"]:
+            return None
+        screen = self._screened(known)
+        slow_ends = {(p.start == 0, p.end == screen.value.size) for p in screen.result.intervals}
+        values = [
+            *(self._below() if any(left for left, _ in slow_ends) else ()),
+            *(self._above() if any(right for _, right in slow_ends) else ()),
+        ]
+        if not values:
+            return None
+        return Measure(
+            "extend",
+            f"slow at the end of the range: {listing(values)} as well",
+            RERUNS * (self._probes(values, known),),
+        )
+
+    def _below(self) -> list[int]:
+        """Return values below the range."""
+        least = 2 if self._spec.axis == "budget" else 1
+        found = np.linspace(max(least, self._low / EXTENSION**2), self._low, EXTENSION_VALUES + 1)
+        return sorted({int(v) for v in found[:-1]} - {self._low})
+
+    def _above(self) -> list[int]:
+        """Return values above the range, as far as the model allows."""
+        most = int(self._high * EXTENSION)
+        most = most if self._limit is None else min(most, self._limit)
+        found = np.linspace(self._high, most, EXTENSION_VALUES + 1)[1:]
+        return sorted({int(v) for v in found} - {self._high}) if most > self._high else []
+
+    def _confirm(self, known: Known) -> Measure | None:
+        """P3: fresh processes, the candidates interleaved with the normal values beside them."""
+        found = self._confirmation(known)
+        if found is None or not found.wanted_blocks:
+            return None
+        block = tuple(Visit(value) for value in found.values)
+        return Measure("confirm", found.message, found.wanted_blocks * (block,))
+
+    def _boundary(self, known: Known) -> Measure | None:
+        """P4: each edge to one token, one query at a time."""
+        open_edges = [edge for edge in self._edges(known) if edge.boundary.next_query is not None]
+        if not open_edges:
+            return None
+        edge = min(open_edges, key=lambda edge: edge.boundary.trials)
+        visits = self._probes([edge.boundary.next_query or 0], known)
+        last = known.plan.processes[-1].trials
+        queries = sum(t.stage == "boundary" for t in last)
+        goes_on = 0 < queries < QUERIES_PER_PROCESS
+        return Measure("boundary", edge.message, (visits,), goes_on=goes_on)
+
+    def _final(self, known: Known) -> Measure | None:
+        """P5: full length on both sides of each edge, in fresh processes."""
+        wanted = CERTIFIED_PROCESSES if self._spec.certify else FINAL_PROCESSES
+        edges = [edge for edge in self._edges(known) if edge.core.recovery is not None]
+        return self._both_sides(known, edges, wanted)
+
+    def _step_check(self, known: Known) -> Measure | None:
+        """The final check of a slowdown that stays, which nothing has confirmed before."""
+        edges = [edge for edge in self._edges(known) if edge.core.recovery is None]
+        return self._both_sides(known, edges, STEP_PROCESSES)
+
+    def _both_sides(self, known: Known, edges: Sequence[Edge], wanted: int) -> Measure | None:
+        """Return full-length visits on both sides of edges, unless they are made."""
+        values = sorted({v for edge in edges for v in edge.sides})
+        checked = Counter(known.evidence.of("final").value.tolist())
+        rounds = known.planned["final"] // wanted
+        if all(checked[v] >= wanted for v in values) or rounds >= MOST_FINALS:
+            return None
+        return Measure(
+            "final",
+            f"final check on both sides of each edge: {listing(values)}",
+            wanted * (tuple(Visit(v) for v in values),),
+        )
+
+    def _adjacency(self, known: Known) -> Measure | None:
+        """P6: what lies between the tested values, at random: is there a second change?"""
+        edges = self._edges(known)
+        if not edges:
+            return None
+        if not known.planned["adjacency"]:
+            random = np.random.default_rng((self._spec.seed, 6))
+            inner = [edge.interior for edge in edges]
+            values = sorted(
+                {int(random.integers(a, b)) for pairs in inner for a, b in pairs if b > a}
+            )
+            if not values:
+                return None
+            message = f"a random look inside each bracket: {listing(values)}"
+            return Measure("adjacency", message, (tuple(Visit(v) for v in values),))
+        asked = Counter(known.evidence.of("adjacency").value.tolist())
+        odd = sorted({v for edge in edges for v in edge.odd if asked[v] < ADJACENCY_TRIALS})
+        if not odd:
+            return None
+        return Measure(
+            "adjacency",
+            f"{listing(odd)} contradicts its edge: again in other processes",
+            (ADJACENCY_TRIALS - 1) * (tuple(Visit(v) for v in odd),),
+        )
+
+    def _probes(self, values: Sequence[int], known: Known) -> tuple[Visit, ...]:
+        """Return visits that may be ended once they have proved slow."""
+        expectation = self._expectation(known)
+        return tuple(Visit(int(value), expectation) for value in values)
+
+    def _expectation(self, known: Known) -> Expectation | None:
+        """Return what a step takes, from the calibration; only decoding has steps to watch."""
+        if axes.LAWS[self._spec.axis].prefill:
+            return None
+        return expect_steps([t for t in known.trials if t.stage == "calibrate"])
+
+    def _screened(self, known: Known) -> Screen:
+        """Return what everything but the confirmation looks like."""
+        rows = known.evidence.of("calibrate", "screen", "rerun", "extend")
+        key = tuple(known.planned[s] for s in ("screen", "rerun", "extend"))
+        if key not in self._screens:
+            extended = bool(known.planned["extend"])
+            self._screens[key] = read_screen(rows, self._place, extended=extended)
+        return self._screens[key]
+
+    def _confirmation(self, known: Known) -> Confirmation | None:
+        """Return how far the candidates are confirmed; ``None`` without any."""
+        screen = self._screened(known)
+        found = candidates(screen)
+        if not found:
+            return None
+        rows = known.evidence.of("calibrate", "screen", "rerun", "extend", "confirm")
+        key = (screen.value.size, rows.value.size)
+        if key not in self._confirmations:
+            self._confirmations[key] = confirm(found, screen, rows, self._place)
+        return self._confirmations[key]
+
+    def _edges(self, known: Known) -> tuple[Edge, ...]:
+        """Return the edges of everything confirmed so far, and of a slowdown that stays."""
+        screen, confirmation = self._screened(known), self._confirmation(known)
+        rows = known.evidence.of("boundary", "final", "adjacency")
+        found: tuple[Edge, ...] = ()
+        if confirmation is not None and confirmation.cores:
+            found = edges_of(confirmation.cores, confirmation.curve, rows, self._place)
+        lasting = self._lasting(known)
+        if lasting is not None and screen.result.baseline is not None:
+            found += edges_of([lasting], screen.result.baseline, rows, self._place)
+        return found
+
+    def _lasting(self, known: Known) -> Core | None:
+        """Return a slowdown that stays although the range was extended."""
+        rows = known.evidence.of("calibrate", "screen", "rerun", "extend")
+        return step_of(self._screened(known), rows, self._place)
+
+    def _finish(self, known: Known) -> Finish:
+        """Say what came of it."""
+        confirmation = self._confirmation(known)
+        onsets = [edge for edge in self._edges(known) if edge.side == "onset"]
+        if onsets:
+            names = listing(
+                f"{ratio(slowdown_of(edge.core))} from {edge.boundary.estimate}" for edge in onsets
+            )
+            return Finish(f"{count(len(onsets), 'slow interval')} located: {names}")
+        if confirmation is not None:
+            return Finish(confirmation.message)
+        return Finish("no slow interval was found")
