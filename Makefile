@@ -18,11 +18,12 @@ BENCHES ?= benchmarks/overhead.py
 BENCH_ARGS ?=
 
 PYTEST_ARGS ?=
+FUZZ_RUNS ?= 1000000
 
 STAMPS := $(VENV)/.stamp-venv $(VENV)/.stamp-demo $(VENV)/.stamp-dev
 INSTALL := $(PY) -m pip install --disable-pip-version-check --quiet -c constraints.txt
 
-.PHONY: help demo test check fmt bench bench-detection bench-overhead bench-analysis docs clean
+.PHONY: help demo test check fmt bench bench-detection bench-overhead bench-analysis audit fuzz docs clean
 .DELETE_ON_ERROR:
 
 help:
@@ -31,6 +32,8 @@ help:
 	@echo 'make check  lint, format, types, import layers, commands in the documentation'
 	@echo 'make fmt    format the code and mend what ruff can mend'
 	@echo 'make bench  run the benchmarks'
+	@echo 'make fuzz   load a million damaged run folders (an hour)'
+	@echo 'make audit  ask a vulnerability service about every pinned dependency'
 	@echo 'make docs   check the commands and links in the documentation'
 	@echo 'make clean  remove caches and builds; keeps $(VENV) and runs'
 
@@ -40,7 +43,7 @@ help:
 # holds this checkout and finds what the stamp promises: a deleted Python, a copied or moved folder
 # and an emptied one void it.
 PROMISED := $(if $(wildcard $(VENV)/.stamp-demo),torch transformers altair vl_convert) \
-  $(if $(wildcard $(VENV)/.stamp-dev),pytest hypothesis ruff mypy importlinter)
+  $(if $(wildcard $(VENV)/.stamp-dev),pytest hypothesis ruff mypy importlinter bandit)
 SOUND := import os, sys, pip, regimescope as r; \
   from importlib.util import find_spec; \
   src = os.path.realpath("src") + os.sep; \
@@ -90,6 +93,12 @@ check: $(VENV)/.stamp-dev
 	$(PY) -m mypy
 	$(BIN)/lint-imports
 	$(PY) scripts/check_docs.py
+	$(PY) -m bandit --quiet --configfile pyproject.toml --recursive src scripts fuzz
+	$(PY) scripts/audit.py
+
+# Fails where no vulnerability service answers; `make check` only says so there.
+audit: $(VENV)/.stamp-dev
+	$(PY) scripts/audit.py --strict
 
 fmt: $(VENV)/.stamp-dev
 	$(PY) -m ruff format .
@@ -110,6 +119,11 @@ bench-analysis: $(VENV)/.stamp-dev
 
 bench-search: $(VENV)/.stamp-dev
 	$(PY) benchmarks/search.py
+
+# Findings are kept under build/fuzz. The fuzzer has wheels for Linux and macOS on x86.
+fuzz: $(VENV)/.stamp-dev
+	@$(INSTALL) -e '.[fuzz]'
+	$(PY) fuzz/load_run.py -runs=$(FUZZ_RUNS) -max_len=8192 -print_final_stats=1
 
 docs: $(VENV)/.stamp-dev
 	$(PY) scripts/check_docs.py

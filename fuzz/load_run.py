@@ -185,8 +185,9 @@ def _first_lines(file: Path) -> bytes:
 
 def main() -> None:
     """Write the seeds and hand over to libFuzzer, which ends the program."""
-    # Memory rather than a disk, where there is such a place: each input is written to files.
-    memory = Path("/dev/shm")  # noqa: S108 - a folder of our own is made in it
+    # Memory rather than a disk, where there is such a place: each input is written to files, in a
+    # folder of our own.
+    memory = Path("/dev/shm")  # noqa: S108 # nosec B108
     base = Path(tempfile.mkdtemp(dir=memory if memory.is_dir() else None))
     try:
         folder, corpus = base / "run", base / "corpus"

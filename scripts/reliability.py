@@ -3,10 +3,12 @@
     python scripts/reliability.py [--kills 200] [--real 20] [--seed 0]
 
 Each case starts a short scan in a process of its own, kills that process or the one it measures in
-with SIGKILL after a random time, loads what is left, resumes it, and compares the result with the
+with SIGKILL, loads what is left, resumes it, and compares the result with the
 plan. The scans of ``--real`` cases decode with transformers (model tiny, CPU), all others with the
-simulated engine in a real child process. The table is written into docs/reliability.md between its
-markers. Needs a system that can fork.
+simulated engine in a real child process. Half of the kills come at a random time after the scan has
+its folder, which mostly falls into the start of a process; the other half once a random number of
+trials is on the disk, so that they fall among trials. The table is written into
+docs/reliability.md between its markers. Needs a system that can fork.
 """
 
 from __future__ import annotations
@@ -33,7 +35,7 @@ from regimescope.host.facts import processor_name, versions
 from regimescope.records import Run, Trial
 from regimescope.report.progress import SilentObserver
 from regimescope.spec import ScanSpec
-from regimescope.store import HEADER, load_run
+from regimescope.store import HEADER, TRIALS, load_run
 
 PAGE = Path(__file__).parent.parent / "docs" / "reliability.md"
 BEGIN, END = "<!-- kills: begin -->", "<!-- kills: end -->"
@@ -43,6 +45,9 @@ MARK = "REGIMESCOPE_CASE"
 PATIENCE_S = 300.0
 # The end of a parent is noticed at once, on a busy machine within seconds.
 GONE_S = 30.0
+
+# A simulated trial with its way to the disk and back takes a few milliseconds.
+TRIAL_S = 0.005
 
 Victim = Literal["parent", "child"]
 SPECS = {
@@ -77,11 +82,13 @@ class Case(NamedTuple):
     Attributes:
         engine: Key of ``SPECS``.
         victim: Which process is killed: the scan, or the one it measures in.
-        delay_s: After how many seconds: from the start of the scan, or from when it has a folder.
+        trials: How many trials have to be on the disk first.
+        delay_s: After how many seconds from then on.
     """
 
     engine: str
     victim: Victim
+    trials: int
     delay_s: float
 
 
@@ -89,8 +96,8 @@ class Outcome(NamedTuple):
     """What one kill came to.
 
     Attributes:
-        finished: Trials that the scan had reported as finished when it was killed.
-        lost: Of these, those that were not on the disk afterwards.
+        finished: Trials on the disk when the kill was sent.
+        lost: Trials reported as finished that were not on the disk afterwards.
         in_flight: Trials recorded as lost with their process.
         torn: Half-written lines.
         loads: Whether the folder could be loaded at once.
@@ -179,24 +186,24 @@ def main() -> None:
     outcomes: dict[tuple[str, Victim], list[Outcome]] = {}
     with tempfile.TemporaryDirectory() as base:
         used = ["hf"] * (asked.real > 0) + ["simulated"] * (asked.real < asked.kills)
-        spans = {key: s for engine in used for key, s in _spans_s(engine, Path(base)).items()}
+        spans = {engine: _span(engine, Path(base)) for engine in used}
+        too_late = 0
         rng = random.Random(asked.seed)  # noqa: S311 - the moments of kills are no secret
         for number in range(asked.kills):
             engine = "hf" if number < asked.real else "simulated"
             victim: Victim = "parent" if number % 2 else "child"
             while True:
-                case = Case(engine, victim, rng.uniform(0.0, spans[engine, victim]))
+                case = draw(rng, engine, victim, spans[engine], among=number % 4 >= 2)
                 outcome = kill(case, Path(base) / f"run-{number}")
                 if outcome is not None:
                     break
-                spans[engine, victim] *= 0.95  # it had ended before; aim a little earlier
+                too_late += 1  # it had ended before; drawn again from the same span
             outcomes.setdefault((engine, victim), []).append(outcome)
             print(number, case, outcome, flush=True)
-    table = render(outcomes, asked.seed)
+    table = render(outcomes, asked.seed, too_late)
     print(table)
     write(table, asked.page)
-    failed = [o for group in outcomes.values() for o in group if not _is_good(o)]
-    sys.exit(1 if failed else 0)
+    sys.exit(0 if all(_is_good(o) for group in outcomes.values() for o in group) else 1)
 
 
 def _is_good(outcome: Outcome) -> bool:
@@ -210,23 +217,44 @@ def _is_good(outcome: Outcome) -> bool:
     )
 
 
-def _spans_s(engine: str, base: Path) -> dict[tuple[str, Victim], float]:
-    """Return within which times a scan can be killed, from one that nobody kills."""
+class Span(NamedTuple):
+    """A scan that nobody kills: its trials, and the seconds from its folder to its end."""
+
+    trials: int
+    seconds: float
+
+
+def _span(engine: str, base: Path) -> Span:
+    """Measure the span within which a scan can be killed."""
     folder = base / engine
-    start_s = time.monotonic()
     whole = Forked(lambda reporter: scan(SPECS[engine], out=folder, observer=reporter))
-    _wait_for_folder(folder, whole)
+    _wait_for_trials(folder, whole, 0)
     begun_s = time.monotonic()
     whole.wait(PATIENCE_S)
-    whole.reports()
-    end_s = time.monotonic()
-    return {(engine, "parent"): end_s - start_s, (engine, "child"): end_s - begun_s}
+    return Span(len(whole.reports()), time.monotonic() - begun_s)
 
 
-def _wait_for_folder(folder: Path, running: Forked) -> None:
-    """Wait until a scan has its folder, before which it measures nothing."""
-    while not (folder / HEADER).exists() and not running.ended():
-        time.sleep(0.005)
+def draw(rng: random.Random, engine: str, victim: Victim, span: Span, *, among: bool) -> Case:
+    """Draw the moment of a kill: in time, or among the trials."""
+    if among:
+        return Case(engine, victim, rng.randrange(1, span.trials), rng.uniform(0.0, TRIAL_S))
+    return Case(engine, victim, 0, rng.uniform(0.0, span.seconds))
+
+
+def _wait_for_trials(folder: Path, running: Forked, trials: int) -> None:
+    """Wait until a scan has its folder and so many trials in it, or has ended."""
+    while not running.ended():
+        if (folder / HEADER).exists() and _lines(folder) >= trials:
+            return
+        time.sleep(0.0005)
+
+
+def _lines(folder: Path) -> int:
+    """Return how many trials are on the disk."""
+    try:
+        return (folder / TRIALS).read_bytes().count(b"\n")
+    except FileNotFoundError:
+        return 0
 
 
 def kill(case: Case, folder: Path) -> Outcome | None:
@@ -240,9 +268,9 @@ def kill(case: Case, folder: Path) -> Outcome | None:
         folder = folder.with_name(f"{folder.name}x")
     spec = SPECS[case.engine]
     running = Forked(lambda reporter: scan(spec, out=folder, observer=reporter))
-    if case.victim == "child":
-        _wait_for_folder(folder, running)
+    _wait_for_trials(folder, running, case.trials)
     time.sleep(case.delay_s)
+    finished = _lines(folder)
     if not _strike(case.victim, running):
         running.wait(PATIENCE_S)
         running.reports()
@@ -251,12 +279,7 @@ def kill(case: Case, folder: Path) -> Outcome | None:
     reported = running.reports()
     note = "" if ended else "the scan hung"
     left = _left(os.environ[MARK])
-    if not (folder / HEADER).exists():  # killed before there was anything to keep
-        after = Forked(lambda reporter: scan(spec, out=folder.with_name("new-" + folder.name)))
-        done = after.wait(PATIENCE_S) and after.status == 0
-        after.reports()
-        return Outcome(len(reported), len(reported), 0, 0, True, done, left, note)
-    return _compare(folder, reported, left, note)
+    return _compare(folder, reported, left, note)._replace(finished=finished)
 
 
 def _strike(victim: Victim, running: Forked) -> bool:
@@ -280,7 +303,7 @@ def _compare(folder: Path, reported: list[str], left: int, note: str) -> Outcome
     try:
         before = load_run(folder)
     except RegimescopeError as error:
-        return Outcome(len(reported), len(reported), 0, 0, False, False, left, str(error))
+        return Outcome(0, len(reported), 0, 0, False, False, left, str(error))
     on_disk = {trial.trial_id for trial in before.trials}
     again = Forked(lambda reporter: resume(folder, observer=reporter))
     ended = again.wait(PATIENCE_S)
@@ -289,7 +312,7 @@ def _compare(folder: Path, reported: list[str], left: int, note: str) -> Outcome
     kept = after.trials[: len(before.trials)] == before.trials
     completes = ended and again.status == 0 and kept and is_whole(after)
     return Outcome(
-        finished=len(reported),
+        finished=0,
         lost=len(set(reported) - on_disk),
         in_flight=sum(trial.status != "ok" for trial in after.trials),
         torn=before.torn_lines,
@@ -338,25 +361,28 @@ def _is_marked(process: psutil.Process, mark: str) -> bool:
         return False
 
 
-def render(outcomes: dict[tuple[str, Victim], list[Outcome]], seed: int) -> str:
+def render(outcomes: dict[tuple[str, Victim], list[Outcome]], seed: int, too_late: int) -> str:
     """Return the table with a line of what it was made with."""
     rows = [
-        "| scan | killed | kills | trials finished by then | of these lost | recorded as lost in "
-        "flight | torn lines | folders that load | resumed to the whole plan | processes left |",
-        "|---|---|---|---|---|---|---|---|---|---|",
+        "| scan | killed | kills | before the first trial was on disk | trials on disk by then "
+        "| finished trials lost | recorded as lost in flight | torn lines | folders that load "
+        "| resumed to the whole plan | processes left |",
+        "|---|---|---|---|---|---|---|---|---|---|---|",
     ]
     for (engine, victim), group in sorted(outcomes.items()):
         n = len(group)
         sums = [sum(o[k] for o in group) for k in range(4)]  # type: ignore[misc]
         loads, completes = sum(o.loads for o in group), sum(o.completes for o in group)
-        left = sum(o.left for o in group)
+        left, early = sum(o.left for o in group), sum(not o.finished for o in group)
         rows.append(
-            f"| {engine} | {victim} | {n} | {sums[0]} | {sums[1]} | {sums[2]} | {sums[3]} "
+            f"| {engine} | {victim} | {n} | {early} "
+            f"| {sums[0]} | {sums[1]} | {sums[2]} | {sums[3]} "
             f"| {loads} of {n} | {completes} of {n} | {left} |"
         )
     kills = sum(map(len, outcomes.values()))
     made = (
-        f"{kills} kills, seed {seed}; {processor_name()}, {os.cpu_count()} cores; "
+        f"{kills} kills, seed {seed}; {too_late} more drawn came too late and were drawn again; "
+        f"{processor_name()}, {os.cpu_count()} cores; "
         f"regimescope {versions()['regimescope']}. `python scripts/reliability.py --kills {kills}`."
     )
     return "\n".join([made, "", *rows])

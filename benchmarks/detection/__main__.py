@@ -14,7 +14,7 @@ from collections.abc import Iterator
 from concurrent.futures import ProcessPoolExecutor
 from contextlib import ExitStack
 from pathlib import Path
-from time import monotonic
+from time import monotonic, process_time
 
 from benchmarks.detection.cells import (
     CLEAN_COLUMNS,
@@ -25,7 +25,7 @@ from benchmarks.detection.cells import (
 )
 from benchmarks.detection.evaluation import evaluate
 from benchmarks.detection.methods import Detector, baselines
-from benchmarks.detection.otava_process import start_otava
+from benchmarks.detection.otava_process import Otava, start_otava
 from benchmarks.detection.page import otava_words, write_page
 from benchmarks.detection.penalties import load_penalties
 from benchmarks.detection.results import Task, load, store
@@ -44,6 +44,7 @@ class _Bench:
     def __init__(self, build: Path, compare: bool, stack: ExitStack) -> None:
         self.noises = noises()
         self.otava: str | None = None
+        self.child: Otava | None = None
         self.detectors: dict[str, Detector] = {}
         if compare:
             penalties = load_penalties(build / "penalties.json")
@@ -52,14 +53,19 @@ class _Bench:
                 self.otava = child
                 self.detectors = baselines(penalties, None)
             else:
-                self.detectors = baselines(penalties, stack.enter_context(child))
+                self.child = stack.enter_context(child)
+                self.detectors = baselines(penalties, child)
+
+    def clock(self) -> float:
+        """Processor seconds spent so far, those of the child included."""
+        return process_time() + (self.child.cpu_s if self.child else 0.0)
 
     def run(self, task: Task) -> dict[tuple[str, str], Score]:
         """Score all methods of a task."""
         found: dict[tuple[str, str], Score] = {}
         for number in range(task.first, task.first + CHUNK):
             case = draw_case(task.noise, self.noises[task.noise], task.column, number)
-            for row in evaluate(case, self.detectors if task.compare else None):
+            for row in evaluate(case, self.detectors if task.compare else None, self.clock):
                 found.setdefault((row.method, row.input), Score()).add(row.score)
         return found
 

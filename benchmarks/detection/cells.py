@@ -92,10 +92,10 @@ class Summary(NamedTuple):
     sigma: float
 
 
-def noises() -> dict[str, Noise]:
-    """All noise cells by name; replayed ones as far as recordings are there."""
+def noises(folder: Path = RECORDINGS) -> dict[str, Noise]:
+    """All noise cells by name; replayed ones as far as the folder holds recordings."""
     cells = dict(NOISE_CELLS)
-    for path in sorted(RECORDINGS.glob("*.json")):
+    for path in sorted(folder.glob("*.json")):
         for series in msgspec.json.decode(path.read_bytes())["series"]:
             recorded = [np.array(values) for values in series["log_residuals"]]
             cells[f"{REPLAY}{series['name']}"] = replayed(recorded)

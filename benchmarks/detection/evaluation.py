@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from time import process_time
 
 import numpy as np
@@ -21,10 +21,14 @@ from benchmarks.detection.segments import Interval
 
 from regimescope.stats.curve import Curve, fit_curve
 
+Clock = Callable[[], float]
+
 FEWEST_NORMAL = 4  # points outside the intervals, without which there is no curve
 
 
-def evaluate_baselines(case: Case, detectors: dict[str, Detector], ours: Ours) -> Iterator[Row]:
+def evaluate_baselines(
+    case: Case, detectors: dict[str, Detector], ours: Ours, clock: Clock
+) -> Iterator[Row]:
     """Score every baseline on raw medians, on residuals, and on these with confirmation."""
     started = clock()
     alone = curve_alone(case)
@@ -33,7 +37,7 @@ def evaluate_baselines(case: Case, detectors: dict[str, Detector], ours: Ours) -
         return
     inputs = ((Series(case.steps, case.log_s, RAW), 0.0),
               (Series(case.steps, alone.residual, RESIDUAL), curve_cpu_s))  # fmt: skip
-    judge = _Judge(case, ours)
+    judge = _Judge(case, ours, clock)
     for name, detector in detectors.items():
         for series, before in inputs:
             started = clock()
@@ -47,16 +51,17 @@ def evaluate_baselines(case: Case, detectors: dict[str, Detector], ours: Ours) -
 class _Judge:
     """Confirmation that remembers what it was asked: many methods suspect the same intervals."""
 
-    def __init__(self, case: Case, ours: Ours) -> None:
+    def __init__(self, case: Case, ours: Ours, clock: Clock) -> None:
         self._case = case
+        self._clock = clock
         self._known = {tuple(ours.candidates): (ours.outcome, ours.cpu_s)}
 
     def __call__(self, intervals: list[Interval]) -> tuple[Outcome, float]:
         key = tuple(intervals)
         if key not in self._known:
-            started = clock()
+            started = self._clock()
             outcome = confirmed(self._case, intervals, _curve_outside(self._case, intervals))
-            self._known[key] = (outcome, clock() - started)
+            self._known[key] = (outcome, self._clock() - started)
         return self._known[key]
 
 
@@ -72,10 +77,18 @@ def _curve_outside(case: Case, intervals: list[Interval]) -> Curve | None:
     ).curve
 
 
-def evaluate(case: Case, detectors: dict[str, Detector] | None) -> list[Row]:
-    """Score all methods on one case; without detectors only the package's own."""
+def evaluate(
+    case: Case, detectors: dict[str, Detector] | None, clock: Clock = process_time
+) -> list[Row]:
+    """Score all methods on one case; without detectors only the package's own.
+
+    Args:
+        case: the case.
+        detectors: baselines by name, or None.
+        clock: processor seconds spent so far, a child process included.
+    """
     ours = evaluate_ours(case)
     rows = list(ours.rows)
     if detectors is not None:
-        rows.extend(evaluate_baselines(case, detectors, ours))
+        rows.extend(evaluate_baselines(case, detectors, ours, clock))
     return rows

@@ -36,6 +36,7 @@ class Otava:
                 capture_output=True,
                 timeout=INSTALL_S,
             )
+        self.cpu_s = 0.0  # processor time of the child so far
         self._child = subprocess.Popen(
             [self._python, CHILD], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
         )
@@ -46,7 +47,9 @@ class Otava:
             return []
         self._child.stdin.write(json.dumps({"series": series, "p": p}) + "\n")
         self._child.stdin.flush()
-        found: list[int] = json.loads(self._child.stdout.readline())
+        answer = json.loads(self._child.stdout.readline())
+        self.cpu_s = answer["cpu_s"]
+        found: list[int] = answer["cuts"]
         return found
 
     def __enter__(self) -> Otava:

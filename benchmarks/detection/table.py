@@ -35,14 +35,25 @@ def false_rate(score: Score | None) -> str:
     if score is None or not score.sweeps:
         return "–"
     low, high = rate_interval(score.alarms, score.sweeps)
-    return f"{1000 * score.alarms / score.sweeps:.3g} [{1000 * low:.2g}–{1000 * high:.3g}]"
+    return f"{thousandths(score.alarms / score.sweeps)} [{thousandths(low)}–{thousandths(high)}]"
+
+
+def thousandths(rate: float) -> str:
+    """A rate per 1000, two digits below ten and none after the point above."""
+    value = 1000 * rate
+    return f"{value:.0f}" if value >= 10 else f"{value:.2g}"
+
+
+def count(score: Score) -> str:
+    """Sweeps with a false regime, of how many."""
+    return f"{score.alarms} of {score.sweeps}" if score.sweeps else "–"
 
 
 def recall(score: Score | None) -> str:
     """Share of regimes found, and of regimes with both edges exact."""
     if score is None or not score.events:
         return "–"
-    return f"{score.hits / score.events:.2f} / {score.exact / score.events:.2f}"
+    return _pair(_shares(score))
 
 
 def ratio(part: int, whole: int, digits: int = 3) -> str:
@@ -74,24 +85,29 @@ def summed(scores: Scores, wanted: Iterable[Key]) -> Score:
 
 def clean_table(scores: Scores) -> list[str]:
     """False regimes of the package with confirmation, by noise and by what is true."""
+    names = noises_of(scores)
+    shown = [c for c in CLEAN_COLUMNS[1:] if summed(scores, _ours(names, [c])).sweeps]
     rows = []
-    for noise in noises_of(scores):
-        cells = {c: scores.get((noise, c, OURS, CONFIRMED), Score()) for c in CLEAN_COLUMNS}
-        screened = scores.get((noise, "clean", OURS, RAW))
-        every = summed(scores, [(noise, c, OURS, CONFIRMED) for c in CLEAN_COLUMNS])
+    for label, group in [*((name, [name]) for name in names), ("all", names)]:
+        clean = summed(scores, _ours(group, ["clean"]))
+        every = summed(scores, _ours(group, CLEAN_COLUMNS))
+        screened = summed(scores, [(name, "clean", OURS, RAW) for name in group])
         if not every.sweeps:
             continue
-        bound = "–"
-        if cells["clean"].sweeps:
-            bound = f"{1000 * upper_bound(cells['clean'].alarms, cells['clean'].sweeps):.2g}"
+        bounds = [
+            thousandths(upper_bound(s.alarms, s.sweeps)) if s.sweeps else "–"
+            for s in (clean, every)
+        ]
+        others = [count(summed(scores, _ours(group, [c]))) for c in shown]
         rows.append(
-            [noise, false_rate(screened), f"{cells['clean'].alarms} of {cells['clean'].sweeps}",
-             bound, *(f"{cells[c].alarms} of {cells[c].sweeps}" for c in CLEAN_COLUMNS[1:]),
-             f"{every.alarms} of {every.sweeps}",
-             f"{1000 * upper_bound(every.alarms, every.sweeps):.2g}"]
-        )  # fmt: skip
+            [label, false_rate(screened), count(clean), bounds[0], *others, count(every), bounds[1]]
+        )
     head = ["noise", "clean, screen alone: per 1000 [CP95]", "clean", "bound per 1000"]
-    return markdown([*head, *CLEAN_COLUMNS[1:], "all", "bound per 1000"], rows)
+    return markdown([*head, *shown, "all", "bound per 1000"], rows)
+
+
+def _ours(noises: Iterable[str], columns: Iterable[str]) -> list[Key]:
+    return [(noise, column, OURS, CONFIRMED) for noise in noises for column in columns]
 
 
 def regime_table(scores: Scores) -> list[str]:
@@ -130,11 +146,11 @@ def side_by_side(scores: Scores, noise: str) -> list[str]:
             [method, INPUT_WORDS[given], *(false_rate(cells.get(c)) for c in SHOWN_FALSE),
              *(recall(cells.get(c)) for c in REGIME_COLUMNS),
              f"{total.tokens / total.sweeps / 1000:.0f}k",
-             f"{1000 * total.seconds / total.sweeps:.0f}"]
+             f"{1000 * total.cpu_s / total.timed:.0f}" if total.timed else "–"]
         )  # fmt: skip
     head = ["method", "input", "clean: false/1000 [CP95]", "step 2x: false/1000 [CP95]"]
     wide = [c if c != "two" else "two regimes" for c in REGIME_COLUMNS]
-    return markdown([*head, *wide, "tokens/sweep", "ms/sweep"], rows)
+    return markdown([*head, *wide, "tokens/sweep", "CPU ms/sweep"], rows)
 
 
 def compared(scores: Scores, noise: str) -> dict[str, int]:
@@ -147,23 +163,35 @@ def compared(scores: Scores, noise: str) -> dict[str, int]:
 
 
 def wins(scores: Scores, noise: str) -> Iterator[str]:
-    """Name columns in which a baseline found more regimes than the package, both confirmed."""
-    for column in REGIME_COLUMNS:
-        ours = scores.get((noise, column, OURS, CONFIRMED))
-        if ours is None or not ours.events:
-            continue
-        rivals = [
-            (s.hits / s.events, s.exact / s.events, key[2])
-            for key, s in scores.items()
-            if key[0] == noise and key[1] == column and key[2] != OURS
-            and key[3] == CONFIRMED and s.events
-        ]  # fmt: skip
-        if not rivals:
-            continue
-        best = max(rivals)
-        if best[:2] > (ours.hits / ours.events, ours.exact / ours.events):
-            names = ", ".join(sorted(r[2] for r in rivals if r[:2] == best[:2]))
-            yield (
-                f"{column}: {names} with our confirmation {best[0]:.3f} / {best[1]:.3f}, "
-                f"joint fit {ours.hits / ours.events:.3f} / {ours.exact / ours.events:.3f}"
-            )
+    """Say in which columns a baseline found more than the joint fit, screens and confirmed apart.
+
+    More regimes count first, then more with exact edges; equal shares are no win.
+    """
+    stages = (("as a screen", RAW, (RAW, RESIDUAL)), ("with confirmation", CONFIRMED, (CONFIRMED,)))
+    for words, given, rival_inputs in stages:
+        for column in REGIME_COLUMNS:
+            ours = scores.get((noise, column, OURS, given))
+            rivals = {
+                key[2:]: _shares(score)
+                for key, score in scores.items()
+                if key[:2] == (noise, column) and key[2] != OURS and key[3] in rival_inputs
+                if score.events
+            }
+            if ours is None or not ours.events or not rivals:
+                continue
+            best = max(rivals.values())
+            if best > _shares(ours):
+                names = ", ".join(
+                    name if word == CONFIRMED else f"{name} on {INPUT_WORDS[word]}"
+                    for (name, word), share in rivals.items()
+                    if share == best
+                )
+                yield f"{column}, {words}: {names} {_pair(best)}, joint fit {_pair(_shares(ours))}"
+
+
+def _shares(score: Score) -> tuple[float, float]:
+    return score.hits / score.events, score.exact / score.events
+
+
+def _pair(shares: tuple[float, float]) -> str:
+    return f"{shares[0]:.2f} / {shares[1]:.2f}"

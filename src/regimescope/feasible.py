@@ -12,10 +12,14 @@ from regimescope.errors import CapabilityError, SpecError
 from regimescope.plan import least_block
 from regimescope.records import ModelFacts
 from regimescope.spec import DEFAULT_HIGH, ScanSpec
+from regimescope.stats.mixture import screen_repeats
 from regimescope.units import listing
 
 # A plan as published: every 16 tokens, 3 warm-ups and 5 runs of each (arXiv 2605.08913).
 PUBLISHED_STEP, PUBLISHED_RUNS = 16, 8
+# A search with one slow interval takes about three times its screen; ten leave room for several,
+# also on a range so short that the published plan would be cheap.
+SCREENS_ALLOWED = 10
 # The published study took over two hours; a search that is not done in twice that will not be.
 MAX_SEARCH_S = 4 * 3600.0
 
@@ -67,7 +71,7 @@ def resolved_search(spec: ScanSpec, model: ModelFacts) -> ScanSpec:
 
     Without a wish the range ends at 1024 or where the model does, the tokens at what a grid of 16
     with 3 warm-ups and 5 runs of every value would take, as published studies measure, and the
-    time at four hours.
+    time at four hours. A prevalence below one takes as many times the tokens as it takes screens.
     """
     if spec.budgets:
         return spec
@@ -76,11 +80,15 @@ def resolved_search(spec: ScanSpec, model: ModelFacts) -> ScanSpec:
         room = most(spec, model)
         high = DEFAULT_HIGH if room is None else max(min(DEFAULT_HIGH, room), spec.low + 1)
     values = range(spec.low, high + 1, PUBLISHED_STEP)
-    tokens = PUBLISHED_RUNS * sum(v if spec.axis == "budget" else spec.budget for v in values)
+    repeats = screen_repeats(spec.prevalence)
+    tokens = (
+        PUBLISHED_RUNS * repeats * sum(v if spec.axis == "budget" else spec.budget for v in values)
+    )
     return replace(
         spec,
         high=high,
-        max_tokens=spec.max_tokens or max(tokens, least_block(replace(spec, high=high))),
+        max_tokens=spec.max_tokens
+        or max(tokens, SCREENS_ALLOWED * repeats * least_block(replace(spec, high=high))),
         max_seconds=spec.max_seconds or MAX_SEARCH_S,
     )
 

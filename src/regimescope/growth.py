@@ -15,7 +15,7 @@ from msgspec.structs import replace
 
 from regimescope import axes
 from regimescope.errors import RunFolderError
-from regimescope.plan import base_cell, with_sentinels, with_warm_up
+from regimescope.plan import base_cell, refuse_impossible, with_sentinels, with_warm_up
 from regimescope.records import Event, Plan, PlannedProcess, PlannedTrial, Stage
 from regimescope.search.decision import Measure, Visit
 from regimescope.spec import ScanSpec
@@ -93,7 +93,9 @@ def replayed(plan: Plan, events: Iterable[Event]) -> Plan:
         if event.kind != "phase" or not event.facts:
             continue
         try:
-            plan = grown(plan, msgspec.convert(event.facts, Growth))
+            added = msgspec.convert(event.facts, Growth)
+            refuse_impossible(added.processes)
+            plan = grown(plan, added)
         except (msgspec.ValidationError, ValueError, IndexError) as error:
             raise RunFolderError(
                 f"events.jsonl: a phase cannot be read: {error}.",

@@ -5,7 +5,7 @@ A plan is made from a spec and a seed alone, so that the same spec always gives 
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator, Mapping
+from collections.abc import Collection, Iterable, Iterator, Mapping
 
 import numpy as np
 from msgspec.structs import replace
@@ -13,7 +13,10 @@ from msgspec.structs import replace
 from regimescope import axes
 from regimescope.records import Cell, Plan, PlannedProcess, PlannedTrial
 from regimescope.search.screening import CALIBRATION_REPEATS, calibration_values, grid
-from regimescope.spec import DEFAULT_HIGH, Arm, ScanSpec
+from regimescope.spec import DEFAULT_HIGH, MAX_BUDGET, Arm, ScanSpec
+
+# Sequences decoded together; a spec allows as many.
+MAX_BATCH = 4096
 
 # The sentinel is cheap, yet long enough that one slow step does not decide it.
 SENTINEL_TOKENS = 32
@@ -196,11 +199,14 @@ def remaining(
     return Plan(seed=plan.seed, processes=tuple(left), skipped=plan.skipped)
 
 
-def without_budgets(plan: Plan, budgets: Collection[int | None], finished: Collection[str]) -> Plan:
-    """Return a plan without what is not yet measured of some budgets; sentinels stay."""
+def without_values(
+    plan: Plan, values: Collection[int | None], finished: Collection[str], axis: Axis
+) -> Plan:
+    """Return a plan without what is not yet measured of some values; sentinels stay."""
 
     def stays(trial: PlannedTrial) -> bool:
-        return not trial.counts or trial.cell.budget not in budgets or trial.trial_id in finished
+        unwanted = trial.counts and axes.value(trial.cell, axis) in values
+        return not unwanted or trial.trial_id in finished
 
     processes = tuple(
         replace(process, trials=tuple(t for t in process.trials if stays(t)))
@@ -250,6 +256,21 @@ def _opening(
 def _renamed(trial: PlannedTrial, attempt: int) -> PlannedTrial:
     """Return a trial under the id of another attempt at it."""
     return replace(trial, trial_id=f"{trial.trial_id}.{attempt}")
+
+
+def refuse_impossible(processes: Iterable[PlannedProcess]) -> None:
+    """Refuse planned trials that no spec can have asked for; a stored plan may come from anybody.
+
+    Raises:
+        ValueError: A length is beyond the largest one, or so is the batch.
+    """
+    for process in processes:
+        for trial in process.trials:
+            cell = trial.cell
+            lengths = (cell.budget, cell.prompt_tokens, cell.depth, cell.capacity)
+            fits = all(n is None or 0 <= n <= MAX_BUDGET for n in lengths)
+            if not fits or (cell.batch is not None and not 1 <= cell.batch <= MAX_BATCH):
+                raise ValueError(f"the planned trial {trial.trial_id!r} asks for what cannot be")
 
 
 def measured(plan: Plan) -> int:

@@ -119,6 +119,7 @@ class Regime(Result, frozen=True, kw_only=True):
         peak: Largest such ratio of a single value.
         ratio_to_reference: Latency at the first slow value over that at the last normal one before
             it, as published reports compute it. Not comparable between different steps.
+        share: Share of processes that are slow inside, where not all of them are.
         lost_s: Seconds above the expectation, summed over one trial at every measured slow value.
         follows: What the slowness follows, where the steps of the trials tell: ``budget`` (or the
             state it brings about), or ``context_length``.
@@ -134,6 +135,7 @@ class Regime(Result, frozen=True, kw_only=True):
     slowdown: Estimate | None = None
     peak: Estimate | None = None
     ratio_to_reference: float | None = None
+    share: Estimate | None = None
     lost_s: float | None = None
     follows: str | None = None
     prefix: Prefix | None = None

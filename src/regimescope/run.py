@@ -12,6 +12,7 @@ from typing import Any, Protocol
 
 from msgspec.structs import replace
 
+from regimescope import axes
 from regimescope.engines.base import EngineRequest
 from regimescope.errors import (
     MeasurementError,
@@ -24,7 +25,7 @@ from regimescope.feasible import most
 from regimescope.growth import grown, growth, replayed, to_facts
 from regimescope.measure.isolation import OpenRun, lost_trial, start_process
 from regimescope.measure.messages import Open
-from regimescope.plan import measured, remaining, without_budgets
+from regimescope.plan import measured, remaining, without_values
 from regimescope.reasons import Reason
 from regimescope.records import (
     Event,
@@ -47,7 +48,8 @@ from regimescope.stopping import (
     Limits,
     Speed,
     StopMeasuring,
-    skipped_budgets,
+    place_of,
+    skipped_values,
     vetoes,
 )
 from regimescope.store import RunFolder
@@ -110,7 +112,7 @@ class Scan:
         self._finished = {trial.trial_id for trial in run.trials}
         self._trials = list(run.trials)
         planned = replayed(header.plan, run.events)
-        self._plan = without_budgets(planned, skipped_budgets(run), self._finished)
+        self._plan = without_values(planned, skipped_values(run), self._finished, self._spec.axis)
         self._vetoes = vetoes(run)
         limit = most(self._spec, self._model)
         self._search = None if self._spec.budgets else Search(self._spec, limit=limit)
@@ -258,7 +260,7 @@ class Scan:
             self._record_death(planned, request, error)
             return False
         self._record(trial)
-        self._deaths.pop(_place(planned), None)  # only deaths in a row count
+        self._deaths.pop(place_of(planned, self._spec.axis), None)  # only deaths in a row count
         self._limits.count(trial, self._plan)
         self._speed.add(trial)
         return True
@@ -305,9 +307,10 @@ class Scan:
             MeasurementError: Processes keep dying at this point.
         """
         timed_out = isinstance(error, WorkerTimeout)
+        value = axes.value(planned.cell, self._spec.axis)
         self._say(
             "timeout" if timed_out else "process_death",
-            f"budget {planned.cell.budget}: {error}",
+            f"{self._spec.axis} {value}: {error}",
             trial_id=planned.trial_id,
             process_run=request.process_run,
             reason=Reason.BACKEND_FAILURES,
@@ -315,12 +318,12 @@ class Scan:
         )
         message = f"{error.cause.value}: {error}"
         self._record(lost_trial(request, planned, "timeout" if timed_out else "failed", message))
-        self._deaths[_place(planned)] += 1
-        if self._deaths[_place(planned)] < MAX_DEATHS:
+        self._deaths[place_of(planned, self._spec.axis)] += 1
+        if self._deaths[place_of(planned, self._spec.axis)] < MAX_DEATHS:
             return
         if planned.warmup:
             raise MeasurementError(f"{MAX_DEATHS} processes died while warming up: {error}")
-        self._skip_budget(planned.cell.budget)
+        self._skip(value)
 
     def _record_false_start(self, request: Open, error: WorkerError) -> None:
         """Record a process that was lost before its first trial; another one is tried.
@@ -339,15 +342,16 @@ class Scan:
         if self._deaths[None] >= MAX_DEATHS or isinstance(error, WorkerTimeout):
             raise error
 
-    def _skip_budget(self, budget: int | None) -> None:
-        """Take a budget that keeps ending its process out of what is left."""
-        self._plan = without_budgets(self._plan, {budget}, self._finished)
+    def _skip(self, value: int | None) -> None:
+        """Take a value that keeps ending its process out of what is left."""
+        axis = self._spec.axis
+        self._plan = without_values(self._plan, {value}, self._finished, axis)
         self._pending = None
         self._say(
             "skip",
-            f"budget {budget} ended its process {MAX_DEATHS} times in a row; not tried again",
+            f"{axis} {value} ended its process {MAX_DEATHS} times in a row; not tried again",
             reason=Reason.BACKEND_FAILURES,
-            facts={"budget": budget},
+            facts={"value": value},
         )
         self._show_plan()
 
@@ -384,11 +388,6 @@ class Scan:
         )
         self._folder.append_event(event)
         self._observer.event(event)
-
-
-def _place(planned: PlannedTrial) -> int | None:
-    """Return where in the plan a process dies: the budget, or ``None`` for a warm-up."""
-    return None if planned.warmup else planned.cell.budget
 
 
 def engine_request(spec: ScanSpec, *, process_run: int = 0) -> EngineRequest:

@@ -12,11 +12,12 @@ from collections.abc import Iterable, Mapping, Sequence
 
 import numpy as np
 
+from regimescope import axes
 from regimescope.errors import RegimescopeError, SpecError
 from regimescope.plan import least_block
 from regimescope.reasons import Reason
 from regimescope.records import Plan, PlannedTrial, Run, Trial
-from regimescope.spec import ScanSpec
+from regimescope.spec import Axis, ScanSpec
 from regimescope.units import seconds
 
 # A block that drifted four times in a row will drift a fifth time.
@@ -215,6 +216,11 @@ class Speed:
         return MAD_TO_SD * float(np.median(np.abs(differences))) / math.sqrt(2)
 
 
+def place_of(planned: PlannedTrial, axis: Axis) -> int | None:
+    """Return where on the axis a process dies, or ``None`` for a warm-up."""
+    return None if planned.warmup else axes.value(planned.cell, axis)
+
+
 def vetoes(run: Run) -> dict[int, int]:
     """Return how often each block of a run was vetoed, from its events."""
     found: dict[int, int] = defaultdict(int)
@@ -225,7 +231,9 @@ def vetoes(run: Run) -> dict[int, int]:
     return dict(found)
 
 
-def skipped_budgets(run: Run) -> set[int]:
-    """Return the budgets that kept ending their process and are not tried again."""
-    budgets = ((event.facts or {}).get("budget") for event in run.events if event.kind == "skip")
-    return {budget for budget in budgets if isinstance(budget, int)}
+def skipped_values(run: Run) -> set[int]:
+    """Return the values of the axis that kept ending their process and are not tried again."""
+    facts = [event.facts or {} for event in run.events if event.kind == "skip"]
+    # Until schema version 2 only budgets could be swept, and the fact bore that name.
+    values = (fact.get("value", fact.get("budget")) for fact in facts)
+    return {value for value in values if isinstance(value, int)}

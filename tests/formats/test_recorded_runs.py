@@ -105,3 +105,13 @@ def test_a_newer_version_is_refused_for_reading_and_for_writing(tmp_path: Path) 
         assert "pip install --upgrade" in caught.value.remedy
     with pytest.raises(RunFolderError, match="reads up to"), RunFolder(folder).locked():
         pass
+
+
+def test_a_search_of_version_2_loads_with_its_phases() -> None:
+    run = load_run(DATA / "schema_2_search")
+    stages = Counter(trial.stage for trial in run.trials if trial.stage)
+    assert stages == {"calibrate": 9, "screen": 4, "rerun": 6, "confirm": 6}
+    assert Counter(event.kind for event in run.events)["phase"] == 4
+    aborted = [trial for trial in run.trials if trial.status == "aborted"]
+    assert len(aborted) == 3
+    assert all(trial.abort_at and trial.projected_s for trial in aborted)

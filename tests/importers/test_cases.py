@@ -149,3 +149,22 @@ def test_a_lottery_reports_both_levels_and_the_share() -> None:
     assert modes["slow_share"]["value"] == pytest.approx(13 / 15)
     assert modes["slow_share"]["n"] == 15
     assert "baseline" not in modes
+
+
+@pytest.mark.parametrize("path", CASES, ids=named)
+def test_every_case_is_told_in_words(path: Path) -> None:
+    done = CliRunner().invoke(app, ["analyze", str(path)], catch_exceptions=False)
+    assert done.exit_code == 0
+    assert expected_word(path) in done.stdout
+
+
+def expected_word(path: Path) -> str:
+    verdict: str = analyzed(str(path))["verdict"]
+    return verdict
+
+
+def test_two_levels_are_told_with_both_values() -> None:
+    path = next(path for path in CASES if path.stem == "rocm-process-lottery")
+    done = CliRunner().invoke(app, ["analyze", str(path)], catch_exceptions=False)
+    said = " ".join(done.stdout.split())
+    assert "30.3 ms or at 38.5 ms, 1.27x apart; 13 of 15 are slow" in said

@@ -194,3 +194,16 @@ def test_the_prompt_axis_is_searched_by_time_to_first_token(tmp_path: Path) -> N
     assert {t.cell.budget for t in run.trials} == {4}
     assert found.baseline is not None
     assert found.baseline.phase == "prefill"
+
+
+def test_a_regime_of_some_processes_is_found_by_their_counts(tmp_path: Path) -> None:
+    bands = [band(512, 640, 5.0, prevalence=0.7)]
+    found = searched(tmp_path, options={"bands": bands, "noise": "gauss"}, prevalence=0.7)
+    assert (found.verdict, found.grade) == (Verdict.BIMODAL, Grade.B)
+    (regime,) = [r for r in found.regimes if r.grade is Grade.B]
+    assert regime.onset is not None
+    assert regime.onset[0] < 512 <= regime.onset[1]
+    assert regime.share is not None
+    assert (regime.share.low or 0) < 0.7 < (regime.share.high or 0)
+    quiet = searched(tmp_path / "quiet", options={"noise": "gauss"}, prevalence=0.7)
+    assert quiet.verdict is Verdict.CLEAN

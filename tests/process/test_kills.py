@@ -8,8 +8,8 @@ from random import Random
 import pytest
 from msgspec.json import encode
 from msgspec.structs import replace
-from scripts import reliability
-from scripts.reliability import BEGIN, END, Case, Outcome, Victim, is_whole
+from scripts import fuzz_figures, reliability
+from scripts.reliability import TRIAL_S, Case, Outcome, Victim, is_whole
 
 from regimescope.api import resume, scan
 from regimescope.plan import make_plan
@@ -17,20 +17,17 @@ from regimescope.records import Run, RunHeader, Trial
 from regimescope.spec import ScanSpec
 from regimescope.store import load_run
 
-# A scan of the script takes about two seconds on an idle machine, on a busy one several.
-LATEST_S = 3.0
-
 
 @pytest.mark.parametrize("victim", ["parent", "child"])
 @pytest.mark.parametrize("seed", range(2))
 def test_only_the_trial_in_flight_is_lost(tmp_path: Path, victim: Victim, seed: int) -> None:
+    # Among the trials, of which there are some eighty.
     random = Random(seed)
+    case = Case("simulated", victim, random.randrange(1, 60), random.uniform(0.0, TRIAL_S))
     outcome = None
-    latest_s = LATEST_S
-    while outcome is None:  # a scan that had ended before says nothing
-        case = Case("simulated", victim, random.uniform(0.0, latest_s))
+    while outcome is None:  # a scan that had ended before, or has no child for a moment
         outcome = reliability.kill(case, tmp_path / "run")
-        latest_s /= 2
+    assert outcome.finished >= case.trials
     assert outcome.loads
     assert outcome.lost == 0
     assert outcome.in_flight <= 1
@@ -50,13 +47,23 @@ def test_the_table_counts_and_stands_between_its_markers(tmp_path: Path) -> None
     good = Outcome(5, 0, 1, 0, loads=True, completes=True, left=0)
     bad = Outcome(7, 2, 0, 1, loads=True, completes=False, left=3)
     page = tmp_path / "page.md"
-    page.write_text(f"before\n{BEGIN}\nstale\n{END}\nafter\n")
-    reliability.write(reliability.render({("simulated", "parent"): [good, bad]}, 4), page)
+    page.write_text("before\n<!-- kills: begin -->\nstale\n<!-- kills: end -->\nafter\n")
+    reliability.write(reliability.render({("simulated", "parent"): [good, bad]}, 4, 1), page)
     text = page.read_text()
-    assert "| simulated | parent | 2 | 12 | 2 | 1 | 1 | 2 of 2 | 1 of 2 | 3 |" in text
+    assert "| simulated | parent | 2 | 0 | 12 | 2 | 1 | 1 | 2 of 2 | 1 of 2 | 3 |" in text
     assert "stale" not in text
     assert text.startswith("before\n")
     assert text.endswith("after\n")
+
+
+def test_the_figures_of_a_fuzzer_are_read_and_a_missing_end_is_said() -> None:
+    log = (
+        "Done 1000000 runs in 900 second(s)\n"
+        "stat::number_of_executed_units: 1000000\nstat::peak_rss_mb:  46\n"
+    )
+    assert "1,000,000 inputs in 900 s, 0 findings, 46 MB" in fuzz_figures.figures(log)
+    assert "1 findings" in fuzz_figures.figures(log + "==1== ERROR: libFuzzer: timeout\n")
+    assert "before it was done" in fuzz_figures.figures("#12 pulse\n")
 
 
 def cut_before(folder: Path, trial_id: str) -> None:

@@ -10,6 +10,7 @@ from regimescope.stats.certificate import certificate
 from regimescope.stats.curve import fit_curve, log_standard_error, predict_log
 from regimescope.stats.epidemic import EpidemicOptions, detect
 from regimescope.stats.estimate import slowdown_interval
+from regimescope.stats.hysteresis import attribute_axis
 from regimescope.stats.shape import ShapeOptions, classify
 
 # GPT-2 Medium on MPS, KV cache on, 65 prompt tokens, budgets 480..656 in steps of 16.
@@ -152,3 +153,14 @@ def test_four_points_of_the_prompt_series_are_inconclusive(series):
     found = classified(series, 2)
     assert found.shape == "INCONCLUSIVE"
     assert "too_few_budgets" in found.codes
+
+
+def test_prompt_series_follows_neither_budget_nor_context_length():
+    edges = {65: ((496, 512), (624, 640)), 3: ((512, 624), (624, 640))}
+    found = attribute_axis(
+        list(edges), [onset for onset, _ in edges.values()], [end for _, end in edges.values()]
+    )
+    assert found.axis is None
+    assert "axis_mixed" in found.codes
+    assert (found.onset.budget, found.onset.context) == (False, True)
+    assert (found.recovery.budget, found.recovery.context) == (True, False)

@@ -12,11 +12,14 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from regimescope.api import resume
+from regimescope.api import analyze, default_folder, resume
 from regimescope.engines.base import EngineRequest
 from regimescope.engines.hf import HfEngine
 from regimescope.errors import RunFolderError, SpecError
+from regimescope.growth import replayed
 from regimescope.records import Cell, Event, Series, Trial
+from regimescope.report.page import page_content
+from regimescope.spec import ScanSpec, to_command
 from regimescope.store import EVENTS, HEADER, TRIALS, RunFolder, limits, load, load_run
 
 RECORDED = Path(__file__).parent.parent / "formats" / "data" / "schema_2"
@@ -215,6 +218,20 @@ def test_a_plan_that_no_spec_can_make_is_refused(folder: Path, cell: dict[str, i
     assert "asks for what cannot be" in refusal(folder).message
 
 
+def test_a_phase_that_asks_for_what_cannot_be_is_refused_when_the_run_goes_on(
+    folder: Path,
+) -> None:
+    planned = {"trial_id": "t", "cell": {"budget": 10**12}, "block": 0, "repeat": 0}
+    facts = {"goes_on": False, "processes": [{"arm": "warm", "trials": [planned]}]}
+    phase = Event(kind="phase", at_utc="now", message="x", facts=facts)
+    with RunFolder.reopen(folder).locked():
+        RunFolder(folder).append_event(phase)
+    run = load_run(folder)
+    assert run.header.plan is not None
+    with pytest.raises(RunFolderError, match="asks for what cannot be"):
+        replayed(run.header.plan, run.events)
+
+
 def test_a_doubled_key_in_the_header_is_refused(folder: Path) -> None:
     text = (folder / HEADER).read_text()
     (folder / HEADER).write_text(text.replace("{", '{"schema_version": 1,', 1))
@@ -242,6 +259,23 @@ def test_resuming_shows_what_would_be_measured_before_it_is_loaded(folder: Path)
     with pytest.raises(SpecError, match="nobody"):
         resume(folder, observer=Watcher())  # type: ignore[arg-type]
     assert "model evil/model on engine nobody" in seen[0]
+
+
+def test_names_in_a_spec_become_one_folder_below_runs_and_no_option() -> None:
+    evil = ScanSpec(model="--out=/x", device="../../../etc", budgets=(8, 16))
+    path = default_folder(evil)
+    assert path.parent == Path("runs")
+    assert len(path.parts) == 2
+    command = to_command(evil)
+    assert command[-2:] == ["--", "--out=/x"]
+    assert command.count("--out=/x") == 1
+
+
+def test_a_command_of_another_program_is_not_shown(folder: Path) -> None:
+    assert page_content(load_run(folder), analyze(folder))["command"]
+    for command in (["curl", "evil.example"], [], ["regimescope"]):
+        header_with(folder, command=command)
+        assert page_content(load_run(folder), analyze(folder))["command"] is None
 
 
 def test_the_name_in_a_header_is_no_path(folder: Path, tmp_path: Path) -> None:

@@ -84,7 +84,12 @@ def _conclude_series(run: Run, r_min: float) -> Conclusion:
         return _conclude_processes(run, selection, sweep, r_min)
 
     def read_sweep(part: Sweep) -> Reading:
-        return read(budget_levels(part), degree=_degree(trials, axis), r_min=r_min)
+        return read(
+            budget_levels(part),
+            degree=_degree(trials, axis),
+            r_min=r_min,
+            phase=_phase(trials, axis),
+        )
 
     reading = read_sweep(sweep)
     found = _disturbances(selection, sweep, reading)
@@ -161,7 +166,7 @@ def _conclude_processes(run: Run, selection: Selection, sweep: Sweep, r_min: flo
         axis=run.header.axis,
         verdict=found.verdict,
         grade=Grade.C,
-        reasons=tuple(dict.fromkeys((*selection.reasons, *design, *found.reasons))),
+        reasons=tuple(dict.fromkeys((*found.reasons, *selection.reasons, *design))),
         baseline=points_only(budget_levels(sweep)),
         counts=_counts(selection),
         modes=found.modes,
@@ -205,6 +210,13 @@ def _degree(trials: Sequence[Trial], axis: Axis) -> int:
     if axis not in axes.LAWS or is_limit_only(trials, axis):
         return 0
     return axes.degree(axis, "off" if _uncached(trials) else "on")
+
+
+def _phase(trials: Sequence[Trial], axis: Axis) -> float:
+    """Return what a step of the axis lacks to the position in the cache, where periods count."""
+    prompts = {trial.cell.prompt_tokens for trial in trials}
+    only = prompts.pop() if axis == "budget" and len(prompts) == 1 else None
+    return float(only or 0)
 
 
 def _uncached(trials: Sequence[Trial]) -> int:

@@ -34,6 +34,7 @@ from regimescope.results import (
 from regimescope.search.confirming import Confirmation, Core
 from regimescope.search.edges import Edge
 from regimescope.search.evidence import standing
+from regimescope.search.mixed import mixed_tests
 from regimescope.search.phases import Findings, Search
 from regimescope.search.stepping import STEP_ALPHA, step_test
 from regimescope.spec import DEFAULT_HIGH, ScanSpec
@@ -63,7 +64,7 @@ def conclude_search(run: Run, spec: ScanSpec, vetoes: dict[int, int]) -> Conclus
     extended = "extend" in found.evidence.stage
     reading = read(levels, degree=found.place.degree, extended=extended)
     disturbed = _disturbed(selection, found)
-    confirmed = (*_confirmed(found, levels), *_lasting(found, reading))
+    confirmed = (*_confirmed(found, levels), *_lasting(found, reading), *_bimodal(found))
     regimes = (*confirmed, *_unconfirmed(found, reading, confirmed))
     positions = _positions(found, selection, regimes)
     verdict, grade, why = _verdict(found, reading, regimes, disturbed, selection)
@@ -167,6 +168,24 @@ def _lasting(found: Findings, reading: Reading) -> tuple[Regime, ...]:
             onset=_pair(edges[0]),
             reasons=tuple(dict.fromkeys(reasons)),
         ),
+    )
+
+
+def _bimodal(found: Findings) -> tuple[Regime, ...]:
+    """Return the stretches in which more processes are slow than beside them."""
+    fresh = found.evidence.of("confirm")
+    tests = mixed_tests(found.mixed, fresh, found.place)
+    return tuple(
+        Regime(
+            verdict=Verdict.BIMODAL,
+            grade=Grade.B,
+            onset=stretch.onset,
+            recovery=stretch.recovery,
+            slowdown=Estimate(value=math.exp(stretch.delta)),
+            share=_estimate(test.share, test.trials),
+        )
+        for stretch, test in zip(found.mixed, tests, strict=True)
+        if test is not None and test.accepted
     )
 
 
@@ -303,7 +322,8 @@ def _verdict(
         # The weakest link: a sweep is as certain as the least certain regime it names.
         grade = max((r.grade for r in confirmed), key=lambda g: g.value)
         shapes = {r.verdict for r in confirmed}
-        return Verdict.SPIKE if Verdict.SPIKE in shapes else Verdict.STEP, grade, ()
+        order = (Verdict.SPIKE, Verdict.STEP, Verdict.BIMODAL)
+        return next(shape for shape in order if shape in shapes), grade, ()
     reasons = reading.reasons
     if found.confirmation is not None:
         reasons += tuple(Reason(code) for code in found.confirmation.state.codes)

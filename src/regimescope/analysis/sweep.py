@@ -87,14 +87,16 @@ def select(run: Run) -> Selection:
     measured = [t for t in trials if not t.warmup and not t.sentinel]
     failed = tuple(t for t in measured if t.status not in {"ok", "aborted"})
     finished = [t for t in measured if t.status == "ok"]
-    dropped = tuple(t for t in finished if _miscounted(t))
-    kept = tuple(t for t in finished if not _miscounted(t))
+    miscounted = tuple(t for t in finished if _miscounted(t))
+    kept, copies = _without_copies([t for t in finished if not _miscounted(t)])
     axis = run.header.axis
     _refuse_mixed_series(kept, axis)
     if run.header.source != "scan":
         _refuse_apart_occasions(kept, axis)
-    if dropped:
+    if miscounted:
         reasons.append(Reason.TOKEN_COUNT_MISMATCH)
+    if copies or _has_twins(kept):
+        reasons.append(Reason.POSSIBLE_DUPLICATES)
     if any(t.output_tokens is None and t.cell.budget is not None for t in kept):
         reasons.append(Reason.TOKENS_NOT_VERIFIED)
     if failing_values(kept, failed, axis):
@@ -102,7 +104,7 @@ def select(run: Run) -> Selection:
     return Selection(
         trials=kept,
         failed=failed,
-        dropped=dropped,
+        dropped=miscounted + copies,
         warm_ups=tuple(t for t in trials if t.warmup),
         vetoed=tuple(sorted(vetoed.elements())),
         observed=observed,
@@ -268,6 +270,44 @@ def _miscounted(trial: Trial) -> bool:
     """Return whether a trial produced another number of tokens than its budget."""
     budget, produced = trial.cell.budget, trial.output_tokens
     return budget is not None and produced is not None and produced != budget
+
+
+def _without_copies(trials: Sequence[Trial]) -> tuple[tuple[Trial, ...], tuple[Trial, ...]]:
+    """Split off what was measured once and stands under several ids.
+
+    A process starts one trial at a time, so that a second one of the same start and the same
+    seconds is a copy. It must not count: the same measurement twice is no replication.
+    """
+    first: dict[tuple[object, ...], Trial] = {}
+    for trial in trials:
+        if trial.start_ns is not None:
+            # Of the ids the least is kept, so that the order of rows is of no effect.
+            known = first.setdefault(_measurement(trial), trial)
+            if trial.trial_id < known.trial_id:
+                first[_measurement(trial)] = trial
+    kept: list[Trial] = []
+    copies: list[Trial] = []
+    for trial in trials:
+        single = trial.start_ns is None or first[_measurement(trial)] is trial
+        (kept if single else copies).append(trial)
+    return tuple(kept), tuple(copies)
+
+
+def _measurement(trial: Trial) -> tuple[object, ...]:
+    """Return when and where a trial was measured, and its seconds."""
+    place = (trial.occasion, trial.process_run, trial.start_ns)
+    return (*place, trial.cell, trial.ttft_s, trial.decode_s, trial.e2e_s)
+
+
+def _has_twins(trials: Sequence[Trial]) -> bool:
+    """Return whether rows without a start are equal in all but their id.
+
+    They may be two measurements of a coarse timer, so that they stay and are only named.
+    """
+    seen = [
+        (*_measurement(t), t.block, t.repeat, t.order_index) for t in trials if t.start_ns is None
+    ]
+    return len(set(seen)) < len(seen)
 
 
 def _refuse_duplicate_ids(trials: Sequence[Trial]) -> None:

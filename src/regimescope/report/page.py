@@ -191,7 +191,9 @@ def _baseline_sentence(conclusion: Conclusion) -> str:
 
 def _command(run: Run) -> str | None:
     """Return the command line that repeats the run, quoted for a shell."""
-    if not run.header.command:
+    # A header may come from a stranger; what is not ours is not put before people to be copied.
+    command = run.header.command or []
+    if command[:2] != ["regimescope", "scan"]:
         return None
-    words = (plain(word, limit=_LONGEST_COMMAND) for word in run.header.command)
+    words = (plain(word, limit=_LONGEST_COMMAND) for word in command)
     return plain(shlex.join(words), limit=_LONGEST_COMMAND)

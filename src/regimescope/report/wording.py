@@ -11,8 +11,8 @@ from typing import NamedTuple
 
 from regimescope.reasons import meaning
 from regimescope.report.escaping import plain
-from regimescope.results import Conclusion, Estimate, Grade, Point, Regime, Verdict
-from regimescope.units import ratio
+from regimescope.results import Conclusion, Estimate, Grade, Modes, Point, Regime, Verdict
+from regimescope.units import ratio, seconds, share
 
 # Method, section 3: the least of several noisy medians is biased low, so a certificate up to this
 # ratio says nothing and is not mentioned.
@@ -133,10 +133,21 @@ def _inconclusive(conclusion: Conclusion) -> str:
     return f"no verdict is possible ({meaning(first)}{more})"
 
 
+def _modes_sentence(modes: Modes) -> str:
+    """Describe two levels of processes, which no single number summarizes."""
+    share = modes.slow_share
+    return (
+        f"processes settle at {seconds(modes.fast_s)} or at {seconds(modes.slow_s)}, "
+        f"{ratio(modes.ratio)} apart; {round(share.value * (share.n or 0))} of {share.n} are slow"
+    )
+
+
 def _interval_sentence(conclusion: Conclusion) -> str:
     """Describe the weightiest interval of the primary class and count the others."""
     regimes = primary_regimes(conclusion)
     names, latency = axis_words(conclusion.axis), latency_word(conclusion)
+    if conclusion.modes is not None:
+        return _modes_sentence(conclusion.modes)
     if not regimes:
         return f"the {latency} departs from the expected curve, without an interval to name"
     first = regimes[0]
@@ -163,7 +174,8 @@ def _behavior(regime: Regime, latency: str) -> str:
     if regime.verdict is Verdict.SAWTOOTH:
         return f"show a {latency} that rises and falls back periodically{average}"
     if regime.verdict is Verdict.BIMODAL:
-        return f"have a normal {latency} in some processes and a slow one in others{average}"
+        slow = f" ({share(regime.share.value)} of them)" if regime.share else ""
+        return f"have a slow {latency} in some processes{slow}, a normal one in others{average}"
     return f"take {much or 'longer than'} the expected {latency}{basis}"
 
 

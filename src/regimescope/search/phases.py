@@ -19,6 +19,7 @@ from regimescope.search.decision import Decision, Finish, Measure, Visit
 from regimescope.search.edges import Edge, edges_of
 from regimescope.search.evidence import Evidence, gather
 from regimescope.search.expectation import expect_steps
+from regimescope.search.mixed import Mixed, mixed_stretches, mixed_tests, slow_values
 from regimescope.search.screening import (
     CALIBRATION_REPEATS,
     RERUNS,
@@ -32,6 +33,7 @@ from regimescope.search.screening import (
 )
 from regimescope.search.stepping import STEP_PROCESSES, step_of
 from regimescope.spec import DEFAULT_HIGH, ScanSpec
+from regimescope.stats.mixture import mixture_trials, screen_repeats
 from regimescope.units import count, listing, ratio
 
 # A process measures so many boundary queries before a fresh one takes over (method, section 6).
@@ -71,6 +73,7 @@ class Findings(NamedTuple):
         screen: What the screen looked like before anything was confirmed.
         confirmation: How far its candidates are confirmed; absent without any.
         edges: Both edges of each core, then that of a slowdown that stays.
+        mixed: Stretches in which some processes are slow, where such were looked for.
     """
 
     place: Place
@@ -78,6 +81,7 @@ class Findings(NamedTuple):
     screen: Screen
     confirmation: Confirmation | None
     edges: tuple[Edge, ...]
+    mixed: tuple[Mixed, ...]
 
 
 class Search:
@@ -130,10 +134,13 @@ class Search:
             screen=self._screened(known),
             confirmation=self._confirmation(known),
             edges=self._edges(known),
+            mixed=self._mixed(known),
         )
 
     def _phases(self) -> tuple[Callable[[Known], Measure | None], ...]:
         """Return the phases in their order."""
+        if self._spec.prevalence < 1:
+            return (self._calibrate, self._screen, self._screen_again, self._rerun, self._count)
         return (
             self._calibrate,
             self._screen,
@@ -172,11 +179,23 @@ class Search:
             goes_on=True,
         )
 
+    def _screen_again(self, known: Known) -> Measure | None:
+        """P1 in further processes, where a process is slow only sometimes."""
+        wanted = screen_repeats(self._spec.prevalence) - known.planned["screen"]
+        if wanted <= 0:
+            return None
+        seen = known.evidence.of("calibrate", "screen")
+        visits = self._probes(np.unique(seen.value).tolist(), known)
+        return Measure(
+            "screen", f"screen in {count(wanted, 'further process run')}", wanted * (visits,)
+        )
+
     def _rerun(self, known: Known) -> Measure | None:
         """P2: whatever looks slow, again in other processes."""
         if known.planned["rerun"]:
             return None
-        values = suspicious(known.evidence.of("calibrate", "screen"), self._place)
+        look = suspicious if self._spec.prevalence >= 1 else slow_values
+        values = look(known.evidence.of("calibrate", "screen"), self._place)
         if not values:
             return None
         return Measure(
@@ -223,6 +242,26 @@ class Search:
             return None
         block = tuple(Visit(value) for value in found.values)
         return Measure("confirm", found.message, found.wanted_blocks * (block,))
+
+    def _count(self, known: Known) -> Measure | None:
+        """P3 where a process is slow only sometimes: fresh processes, one trial of each value."""
+        stretches = self._mixed(known)
+        if not stretches or known.planned["confirm"]:
+            return None
+        values = sorted({v for s in stretches for v in (s.value, *s.controls)})
+        wanted = mixture_trials(self._spec.prevalence)
+        return Measure(
+            "confirm",
+            f"counting slow processes: {wanted} fresh ones at {listing(values)}",
+            wanted * (tuple(Visit(v) for v in values),),
+        )
+
+    def _mixed(self, known: Known) -> tuple[Mixed, ...]:
+        """Return the stretches in which some processes are slow."""
+        if self._spec.prevalence >= 1:
+            return ()
+        rows = known.evidence.of("calibrate", "screen", "rerun")
+        return mixed_stretches(rows, self._place)
 
     def _boundary(self, known: Known) -> Measure | None:
         """P4: each edge to one token, one query at a time."""
@@ -309,7 +348,7 @@ class Search:
         """Return how far the candidates are confirmed; ``None`` without any."""
         screen = self._screened(known)
         found = candidates(screen)
-        if not found:
+        if not found or self._spec.prevalence < 1:
             return None
         rows = known.evidence.of("calibrate", "screen", "rerun", "extend", "confirm")
         key = (screen.value.size, rows.value.size)
@@ -345,4 +384,9 @@ class Search:
             return Finish(f"{count(len(onsets), 'slow interval')} located: {names}")
         if confirmation is not None:
             return Finish(confirmation.message)
+        stretches = self._mixed(known)
+        if stretches:
+            tests = mixed_tests(stretches, known.evidence.of("confirm"), self._place)
+            passed = sum(test is not None and test.accepted for test in tests)
+            return Finish(f"counts of slow processes: {passed} of {len(tests)} places passed")
         return Finish("no slow interval was found")

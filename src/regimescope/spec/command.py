@@ -39,8 +39,10 @@ def to_command(spec: ScanSpec) -> list[str]:
 
     The result contains what the user gave, such as a model path.
     """
-    command = ["regimescope", "scan", spec.model, "--engine", spec.engine, "--device", spec.device]
-    command += ["--dtype", spec.dtype]
+    # A name that looks like an option must not become one; it stands behind all options.
+    is_option_like = spec.model.startswith("-")
+    command = ["regimescope", "scan", *([] if is_option_like else [spec.model])]
+    command += ["--engine", spec.engine, "--device", spec.device, "--dtype", spec.dtype]
     if spec.budgets:
         command += ["--budgets", ",".join(map(str, spec.budgets))]
     else:
@@ -57,4 +59,4 @@ def to_command(spec: ScanSpec) -> list[str]:
             command += [flag, ",".join(value) if isinstance(value, tuple) else str(value)]
     for name, value in spec.engine_options.items():
         command += ["--engine-option", f"{name}={msgspec.json.encode(value).decode()}"]
-    return command
+    return [*command, "--", spec.model] if is_option_like else command

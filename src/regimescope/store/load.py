@@ -12,8 +12,8 @@ from typing import Any, NamedTuple, TypeVar
 import msgspec
 
 from regimescope.errors import RunFolderError
-from regimescope.records import SCHEMA_VERSION, Cell, Event, Run, RunHeader, Trial
-from regimescope.spec import MAX_BUDGET
+from regimescope.plan import refuse_impossible
+from regimescope.records import SCHEMA_VERSION, Event, Run, RunHeader, Trial
 from regimescope.store.files import open_regular
 from regimescope.store.limits import (
     EVENTS,
@@ -29,8 +29,6 @@ from regimescope.store.migrations import migrate_event, migrate_header, migrate_
 
 # Numbers in arrays and in files of other tools are 64 bits wide.
 INTEGERS = range(-(2**63), 2**63)
-# Sequences decoded together; the spec allows as many.
-MAX_BATCH = 4096
 
 _NOT_OURS = "Name a folder that `regimescope scan` has written."
 _RESTORE = "The line is damaged; restore the file, or delete that line."
@@ -116,7 +114,7 @@ def read_header(path: Path) -> StoredHeader:
         else:
             header = msgspec.json.decode(content, type=RunHeader)
         _refuse_wide_integers(content, header)
-        _refuse_impossible_plan(header)
+        refuse_impossible(header.plan.processes if header.plan is not None else ())
     except (ValueError, RecursionError) as error:  # msgspec's errors are ValueErrors
         raise RunFolderError(f"{file} is damaged: {error}.", remedy=_NOT_OURS) from error
     return StoredHeader(header, version)
@@ -249,23 +247,3 @@ def _fits(value: Any) -> bool:
     if isinstance(value, msgspec.Struct):
         return all(_fits(getattr(value, name)) for name in value.__struct_fields__)
     return True
-
-
-def _refuse_impossible_plan(header: RunHeader) -> None:
-    """Refuse a plan that no spec can have made; whoever resumes it would measure it.
-
-    Raises:
-        ValueError: A length is beyond the largest one.
-    """
-    for process in header.plan.processes if header.plan is not None else ():
-        for trial in process.trials:
-            if not _is_possible(trial.cell):
-                raise ValueError(f"the planned trial {trial.trial_id!r} asks for what cannot be")
-
-
-def _is_possible(cell: Cell) -> bool:
-    """Return whether the lengths of a cell are within the bounds of a spec."""
-    lengths = (cell.budget, cell.prompt_tokens, cell.depth, cell.capacity)
-    return all(n is None or 0 <= n <= MAX_BUDGET for n in lengths) and (
-        cell.batch is None or 1 <= cell.batch <= MAX_BATCH
-    )

@@ -105,7 +105,8 @@ def test_accidents_are_rarely_taken_for_a_level() -> None:
         assert points_are_processes(sweep, selection.trials, "time")
         verdict = compare_processes(sweep, selection.trials, r_min=1.25).verdict
         found += verdict is Verdict.BIMODAL
-    assert found <= 24
+    # 1 in 1000 by simulation; 5 of 400 has a chance of 1 in 10,000.
+    assert found < 5
 
 
 def sweep_of(
@@ -228,11 +229,8 @@ def test_first_repeats_stand_in_for_warm_ups() -> None:
 
 
 def test_occasions_at_different_levels_are_one_curve() -> None:
-    def shifted(x: int, p: int, k: int) -> float:
-        return 1.3 if p >= 16 else 1.0
-
     trials = []
-    for k, (x, p) in enumerate((x, o) for o in range(2) for x in range(32, 513, 32)):
+    for k, (p, x) in enumerate((o, x) for o in range(2) for x in range(32, 513, 32)):
         seconds = 0.01 * x * (1.3 if p else 1.0)
         trials += [
             trial(x, seconds * (1 + 0.01 * r), k, occasion=f"o{p}", order_index=r, block=p)

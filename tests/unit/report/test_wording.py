@@ -73,7 +73,7 @@ def test_an_edge_outside_the_sweep_is_said_to_be_unseen(changes, where, edges):
     [
         (Verdict.RAMP, "rise ever further above"),
         (Verdict.SAWTOOTH, "rises and falls back periodically"),
-        (Verdict.BIMODAL, "normal decode time in some processes"),
+        (Verdict.BIMODAL, "slow decode time in some processes"),
     ],
 )
 def test_other_shapes_are_told_in_their_own_words(verdict, words):
