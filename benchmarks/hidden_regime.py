@@ -114,6 +114,8 @@ def one(kind: str, seed: int, folder: Path) -> dict[str, Any]:
         "seed": seed,
         "truth": [onset, onset + width] if hidden else None,
         "verdict": f"{found.verdict.value} {found.grade.value}",
+        "reasons": [reason.value for reason in found.reasons],
+        "end": run.events[-1].message,
         "regimes": [[r.onset, r.recovery, r.slowdown and r.slowdown.value] for r in sure],
         "vetoes": sum(event.kind == "veto" for event in run.events),
         "tokens": found.guarantee.tokens if found.guarantee else 0,

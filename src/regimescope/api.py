@@ -190,9 +190,10 @@ def publish(run: Run, conclusion: Conclusion, folder: str | Path) -> Path:
 
 def default_folder(spec: ScanSpec) -> Path:
     """Return a path under ``runs/`` that is named after model, device and time and is free."""
+    named = spec.model if spec.identify else without_home(spec.model)
     model, device = (
         re.sub(r"[^A-Za-z0-9._-]+", "-", name.replace(":", "")).strip("-.") or other
-        for name, other in ((spec.model, "model"), (spec.device, "device"))
+        for name, other in ((named, "model"), (spec.device, "device"))
     )
     stamp = datetime.now(timezone.utc).strftime("%Y%m%dT%H%M%SZ")
     path = Path("runs") / f"{model[-60:]}-{device[:20]}-{stamp}"

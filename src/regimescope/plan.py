@@ -13,7 +13,7 @@ from msgspec.structs import replace
 from regimescope import axes
 from regimescope.records import Cell, Plan, PlannedProcess, PlannedTrial
 from regimescope.search.screening import CALIBRATION_REPEATS, calibration_values, grid
-from regimescope.spec import DEFAULT_HIGH, MAX_BUDGET, Arm, ScanSpec
+from regimescope.spec import DEFAULT_HIGH, MAX_BUDGET, Arm, Axis, ScanSpec
 
 # Sequences decoded together; a spec allows as many.
 MAX_BATCH = 4096

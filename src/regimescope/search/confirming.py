@@ -14,6 +14,7 @@ import numpy as np
 
 from regimescope import axes
 from regimescope.search.evidence import Evidence, FloatArray
+from regimescope.search.joining import join
 from regimescope.search.screening import Candidate, Place, Screen, read_screen
 from regimescope.stats import confirm as statistics
 from regimescope.stats.boundary import LabelErrors, label_errors
@@ -101,10 +102,10 @@ def confirm(
     cores: tuple[Core, ...] = ()
     if state.cores:
         refit = read_screen(evidence, place)
+        spikes = [core for core in state.cores if _is_spike(core, refit, place)]
         cores = tuple(
             _core(core, tested[core.candidate], fresh, refit, place)
-            for core in state.cores
-            if _is_spike(core, refit, place)
+            for core in (join(spikes, tested, fresh, _curve(refit)) if spikes else ())
         )
     values = tuple(axes.values_at(state.wanted, place.axis).tolist())
     return Confirmation(testable, values, wanted, state, refit, cores)

@@ -6,9 +6,11 @@ from pathlib import Path
 
 import pytest
 
+from regimescope import api
 from regimescope.host import catalogue, facts, nvml
 from regimescope.host.background import Use, shares
 from regimescope.host.counters import HostCounters, Reader, changes
+from regimescope.spec import ScanSpec
 
 ROOT = Path(__file__).parents[3]
 
@@ -128,6 +130,13 @@ def test_a_home_folder_is_written_as_tilde_and_others_are_left(monkeypatch):
     given = {"model": "/home/eve/m", "list": ["/home/evelyn/m", 3], "x": "at /home/eve"}
     told = {"model": "~/m", "list": ["/home/evelyn/m", 3], "x": "at ~"}
     assert facts.without_home(given) == told
+
+
+def test_the_name_of_a_run_folder_does_not_tell_the_home_folder(monkeypatch):
+    monkeypatch.setattr(facts.Path, "home", lambda: Path("/home/eve"))
+    model = "/home/eve/models/small"
+    assert "eve" not in api.default_folder(ScanSpec(model=model)).name
+    assert "eve" in api.default_folder(ScanSpec(model=model, identify=True)).name
 
 
 def test_host_and_user_are_told_on_request_only():
