@@ -40,7 +40,7 @@ REPEATS = (1, 2, 3, 5, 7)
 DEGREES = (0, 1, 2, 3)
 # Simulated sweeps per cell. The work per sweep grows with the cube of the size, hence fewer of
 # the large ones; the table records the number behind each of its entries.
-NULLS = {6: 4000, 8: 4000, 12: 4000, 16: 4000, 24: 4000, 32: 800, 48: 300, 64: 150, 128: 60}
+NULLS = {6: 4000, 8: 4000, 12: 4000, 16: 4000, 24: 4000, 32: 4000, 48: 300, 64: 150, 128: 60}
 LARGE_REPEATS = {64: (1, 3, 5), 128: (1, 3)}  # fewer repeats where a cell takes minutes
 PILOT_SHARE = 0.1  # of the sweeps, for the run that finds roughly where the penalty lies
 PILOT_RANGE = (0.4, 2.2)  # penalties followed, in units of the pilot's

@@ -19,7 +19,7 @@ from regimescope.stats.arrays import FloatArray, finite_vector
 
 TABLE = "lambda_table.json"
 ADAPTIVE_REPEATS = 3  # a plan that repeats only suspicious budgets is read as this many repeats
-ANCHOR = 24  # points; the largest size of the table that rests on thousands of sweeps
+ANCHOR = 32  # points; the largest size of the table that rests on thousands of sweeps
 
 
 class CalibrationRow(NamedTuple):
@@ -68,7 +68,7 @@ def screening_penalty(n: int, repeats: ArrayLike, degree: int) -> float:
     """Penalty per interval for a sweep, interpolated in log n and in log repeats.
 
     Args:
-        n: number of points; below the least size of the table its penalty is taken, above 24
+        n: number of points; below the least size of the table its penalty is taken, above 32
             the trend over log n.
         repeats: repeats of each point, or one number for all.
         degree: degree of the expected curve; above the table's highest, that one is taken.
