@@ -103,9 +103,6 @@ def scan(
     certify: Annotated[
         bool, typer.Option("--certify", help="Final check in six fresh processes, not two.")
     ] = False,
-    short_probes: Annotated[
-        bool, typer.Option("--short-probes", help="Let probes end after 64 tokens where enough.")
-    ] = False,
     prompt_tokens: Annotated[int, typer.Option(help="Tokens of the prompt.")] = 65,
     kv_cache: Annotated[str, typer.Option(help="on or off.")] = "on",
     batch: Annotated[int, typer.Option(help="Sequences decoded together.")] = 1,

@@ -12,7 +12,6 @@ _OPTIONS = (
     "prevalence",
     "budget",
     "certify",
-    "short_probes",
     "prompt_tokens",
     "kv_cache",
     "batch",

@@ -39,7 +39,6 @@ class ScanSpec(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=
         prevalence: Least share of processes that are slow inside a slow interval, above 0.
         budget: Tokens decoded by each trial where another axis than the budget is searched.
         certify: Whether to repeat the final check in six fresh processes instead of two.
-        short_probes: Whether normal trials may end after 64 tokens too, where that suffices.
         prompt_tokens: Tokens of the prompt, at least 1.
         kv_cache: Whether the engine keeps keys and values between steps.
         batch: Sequences decoded together.
@@ -78,7 +77,6 @@ class ScanSpec(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=
     prevalence: float = 1.0
     budget: int = 32
     certify: bool = False
-    short_probes: bool = False
     prompt_tokens: int = 65
     kv_cache: KvCache = "on"
     batch: int = 1
