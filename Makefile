@@ -12,7 +12,8 @@ DEMO_ARGS ?= --engine hf --device cpu --budgets 16:96:16 --processes 2 --repeats
 DEMO_OUT ?= runs/demo
 
 # Scripts that `make bench` runs, one after the other.
-BENCHES ?= benchmarks/overhead.py
+BENCHES ?= benchmarks/overhead.py benchmarks/loaded_scans.py benchmarks/analysis_scale.py \
+  benchmarks/search.py benchmarks/hidden_regime.py
 
 # make BENCH_ARGS=--quick bench-detection takes minutes instead of hours.
 BENCH_ARGS ?=
@@ -23,7 +24,7 @@ FUZZ_RUNS ?= 1000000
 STAMPS := $(VENV)/.stamp-venv $(VENV)/.stamp-demo $(VENV)/.stamp-dev
 INSTALL := $(PY) -m pip install --disable-pip-version-check --quiet -c constraints.txt
 
-.PHONY: help demo test check fmt bench bench-detection bench-overhead bench-analysis audit fuzz docs clean
+.PHONY: help demo test check fmt bench bench-search bench-detection bench-overhead bench-analysis audit fuzz docs clean
 .DELETE_ON_ERROR:
 
 help:

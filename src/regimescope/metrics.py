@@ -5,6 +5,8 @@ Every function returns ``None`` where the quantity has no value, never zero or N
 
 from __future__ import annotations
 
+from regimescope.records import Trial
+
 # Prefill yields the first output token, so that it takes no decode step.
 PREFILL_TOKENS = 1
 
@@ -12,6 +14,13 @@ PREFILL_TOKENS = 1
 def decode_steps(output_tokens: int) -> int:
     """Return the number of timed decode steps: output tokens minus the one of prefill."""
     return max(output_tokens - PREFILL_TOKENS, 0)
+
+
+def decoded_tokens(trial: Trial) -> int:
+    """Return the tokens that a trial cost: repetitions of a warm-up and bursts before it too."""
+    counters = trial.counters or {}
+    generations = counters.get("warm_up_generations", 1.0)
+    return round((trial.output_tokens or 0) * generations + counters.get("burst_tokens", 0.0))
 
 
 def decode_s(ttft_s: float, e2e_s: float) -> float:

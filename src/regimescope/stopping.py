@@ -14,6 +14,7 @@ import numpy as np
 
 from regimescope import axes
 from regimescope.errors import RegimescopeError, SpecError
+from regimescope.metrics import decoded_tokens
 from regimescope.plan import least_block
 from regimescope.reasons import Reason
 from regimescope.records import Plan, PlannedTrial, Run, Trial
@@ -59,7 +60,7 @@ class Limits:
             virtual: Whether time is simulated, so that only the trials' own seconds pass.
         """
         self._spec = spec
-        self._tokens = sum(_decoded(trial) for trial in done)
+        self._tokens = sum(decoded_tokens(trial) for trial in done)
         self._virtual_s = 0.0
         self._start_s = None if virtual else time.monotonic()
         self._checked_room = bool(done)
@@ -92,7 +93,7 @@ class Limits:
         Raises:
             SpecError: The time limit leaves no room for one complete block.
         """
-        self._tokens += _decoded(trial)
+        self._tokens += decoded_tokens(trial)
         spent_s = trial.e2e_s or 0.0
         self._virtual_s += spent_s
         if not trial.warmup or trial.status != "ok" or not plan.processes:
@@ -117,12 +118,6 @@ class Limits:
     def _spent_s(self) -> float:
         """Return the seconds spent so far."""
         return self._virtual_s if self._start_s is None else time.monotonic() - self._start_s
-
-
-def _decoded(trial: Trial) -> int:
-    """Return the tokens a trial decoded, repetitions of a warm-up included."""
-    generations = (trial.counters or {}).get("warm_up_generations", 1.0)
-    return round((trial.output_tokens or 0) * generations)
 
 
 class Speed:

@@ -20,6 +20,7 @@ from regimescope.analysis.phases import phases
 from regimescope.analysis.position import slow_positions
 from regimescope.analysis.reading import Levels, Reading, read
 from regimescope.analysis.sweep import Selection, select
+from regimescope.metrics import decoded_tokens
 from regimescope.reasons import Reason
 from regimescope.records import Run, Trial
 from regimescope.results import (
@@ -369,12 +370,6 @@ def _guarantee(
         prevalence=spec.prevalence,
         false_regimes=ConfirmationRule().alpha,
         edge_error=EDGE_ERROR,
-        tokens=sum(_decoded(trial) for trial in trials),
+        tokens=sum(decoded_tokens(trial) for trial in trials),
         withdrawn=tuple(withdrawn),
     )
-
-
-def _decoded(trial: Trial) -> int:
-    """Return the tokens a trial decoded, repetitions of a warm-up included."""
-    generations = (trial.counters or {}).get("warm_up_generations", 1.0)
-    return round((trial.output_tokens or 0) * generations)

@@ -171,8 +171,12 @@ class ProcessRun:
         burst = replace(planned, cell=replace(planned.cell, budget=BURST_TOKENS))
         start_ns = self._session.clock.now_ns()
         self._generate(burst)
-        self._repeat_until(burst, start_ns, BURST_S)
-        return {"idle_s": idle_s, "burst_s": self._since_s(start_ns)}
+        again = self._repeat_until(burst, start_ns, BURST_S)
+        return {
+            "idle_s": idle_s,
+            "burst_s": self._since_s(start_ns),
+            "burst_tokens": float(BURST_TOKENS * (1 + again)),
+        }
 
     def _go_on_warming_up(self, planned: PlannedTrial, start_ns: int) -> dict[str, float]:
         """Generate untimed until the warm-up has lasted as long as asked, and say how often."""

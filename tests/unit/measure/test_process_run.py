@@ -13,6 +13,7 @@ from regimescope.engines.simulated import SimulatedEngine
 from regimescope.errors import EngineError
 from regimescope.measure.messages import Open
 from regimescope.measure.process_run import ProcessRun
+from regimescope.metrics import decoded_tokens
 from regimescope.records import Cell, PlannedTrial, Series
 
 REQUEST = EngineRequest(
@@ -91,6 +92,7 @@ def test_a_long_pause_is_bridged_by_an_untimed_burst(session: Any) -> None:
     assert trial.counters is not None
     assert trial.counters["idle_s"] == pytest.approx(5.0)
     assert trial.counters["burst_s"] >= 0.5
+    assert decoded_tokens(trial) >= (trial.output_tokens or 0) + 32
     assert trial.decode_s == pytest.approx(0.07)
 
 
