@@ -138,12 +138,16 @@ def test_unequal_controls_ask_for_more_controls_and_then_veto() -> None:
     assert last.p_value == 1.0
 
 
-def test_extended_controls_alone_are_judged_at_the_last_look() -> None:
+def test_extended_controls_alone_are_looked_at_again_at_the_next_look() -> None:
     step = {20: 1.5, 30: 1.5, 40: 1.5, 50: 0.4}
     found = confirm([FLAT], trials(6, step))
     assert states(found) == ["accepted"] * 3
-    assert found.next_look == 24
+    assert found.next_look == 12
     assert found.wanted == (10, 50)
+    # A difference that persists is no reason for a veto before the last look.
+    again = confirm([FLAT], trials(12, step))
+    assert again.flanks[0].state == "extend"
+    assert again.next_look == 24
 
 
 def test_unequal_controls_that_agree_in_the_end_are_forgiven() -> None:
