@@ -33,7 +33,7 @@ from regimescope.spec import ScanSpec
 ROOT = Path(__file__).parent.parent
 PAGE, RESULTS = ROOT / "docs" / "benchmarks.md", ROOT / "build" / "hidden.jsonl"
 BEGIN, END = "<!-- hidden: begin -->", "<!-- hidden: end -->"
-LOW, HIGH, WIDTH, SLOWDOWN_S = 24, 160, 20, 0.008
+LOW, HIGH, WIDTH, SLOWDOWN_S = 24, 256, 24, 0.008
 
 PLUG_IN = '''
 import os, time
@@ -87,7 +87,7 @@ def install(folder: Path) -> None:
 def one(kind: str, seed: int, folder: Path) -> dict[str, Any]:
     """Search once and compare with the truth."""
     random = np.random.default_rng((seed, 17))
-    width = int(random.integers(WIDTH + 4, 48))
+    width = int(random.integers(WIDTH + 4, 60))
     onset = int(random.integers(LOW + WIDTH + 4, HIGH - width - WIDTH - 4))
     hidden = kind == "hidden"
     os.environ["HIDDEN_REGIME"] = f"{onset},{onset + width},{SLOWDOWN_S if hidden else 0}"
@@ -148,7 +148,7 @@ def write_table() -> None:
         "|---|---|---|---|---|---|---|",
     ]
     for name, group, edges in (
-        ("an interval of 24 to 47 budgets", hidden, f"{len(exact)}"),
+        ("an interval of 28 to 59 budgets", hidden, f"{len(exact)}"),
         ("nothing", clean, "-"),
     ):
         if not group:

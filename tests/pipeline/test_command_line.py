@@ -13,6 +13,7 @@ from typing import NamedTuple
 import pytest
 
 from regimescope.cli import main
+from regimescope.records import SCHEMA_VERSION
 
 DATA = Path(__file__).parent / "data"
 SIMULATED = ("--engine", "simulated", "--budgets", "384:768:32")
@@ -217,11 +218,13 @@ def test_a_newer_run_folder_is_refused_with_the_remedy(run: Command, tmp_path: P
     out = tmp_path / "run"
     run("scan", "smooth", *SIMULATED, "--out", str(out), "--quiet")
     header = (out / "run.json").read_text()
-    newer = header.replace('"schema_version": 1', '"schema_version": 2')
+    newer = header.replace(
+        f'"schema_version": {SCHEMA_VERSION}', f'"schema_version": {SCHEMA_VERSION + 1}'
+    )
     (out / "run.json").write_text(newer)
     for arguments in (("report", str(out)), ("scan", "--resume", str(out))):
         done = run(*arguments, expect=2)
-        assert "schema version 2" in done.stderr
+        assert f"schema version {SCHEMA_VERSION + 1}" in done.stderr
         assert "upgrade" in done.stderr.lower()
     assert (out / "run.json").read_text() == newer
 

@@ -73,7 +73,7 @@ def test_drift_without_sentinels_is_named_by_the_order_of_the_trials(tmp_path: P
 
 
 def test_a_single_burst_costs_one_block_and_the_verdict_is_clean(tmp_path: Path) -> None:
-    run = measure(tmp_path, seed=3, options={"burst": {"share": 0.01, "factor": 5, "trials": 8}})
+    run = measure(tmp_path, seed=3, options={"burst": {"share": 0.01, "factor": 5, "trials": 16}})
     found = analyze(run)
     vetoed = [event for event in run.events if event.kind == "veto"]
     assert len(vetoed) == 1

@@ -86,7 +86,7 @@ def test_a_killed_parent_loses_only_the_trial_in_flight(tmp_path: Path, at_trial
 def test_ctrl_c_keeps_a_valid_folder_and_says_how_to_go_on(tmp_path: Path) -> None:
     folder = tmp_path / "run"
     scan = start(*SCAN, "--out", str(folder))
-    wait_for_trials(folder, 40, scan)
+    wait_for_trials(folder, 3, scan)
     scan.send_signal(signal.SIGINT)
     _, errors = scan.communicate(timeout=60)
     assert scan.returncode == 130
