@@ -107,8 +107,8 @@ def main():
         ratio = rows[:, 0] / rows[:, 1]
         low, high = interval(ratio, random)
         lines.append(
-            f"| {name} | {ratio.size} | {1e3 * np.median(rows[:, 1]):.2f} ms | {np.median(ratio):.4f} | "
-            f"{low:.4f} to {high:.4f} | within 0.5 % |"
+            f"| {name} | {ratio.size} | {1e3 * np.median(rows[:, 1]):.2f} ms | "
+            f"{np.median(ratio):.4f} | {low:.4f} to {high:.4f} | within 0.5 % |"
         )
     block = "\n".join([*lines, "", END])
     print(block)

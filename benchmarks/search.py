@@ -223,8 +223,8 @@ def write_table() -> None:
         "",
         f"{processor_name()}; regimescope {versions()['regimescope']}; range {LOW} to {HIGH} "
         "unless the cell says otherwise, prompt 65, default settings, warm-ups included in tokens "
-        "and seconds; one machine a seed, seeds from 0; shares with Clopper-Pearson 95 % intervals. "
-        "`make bench-search`.",
+        "and seconds; one machine a seed, seeds from 0; shares with Clopper-Pearson 95 % "
+        "intervals. `make bench-search`.",
         "",
         "| machines | n | false regimes | found | both edges exact | edges in their interval | "
         "slowdown in its interval | tokens, median | of grid 16 x (3+5) | of every budget x 3 | "
