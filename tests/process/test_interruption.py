@@ -8,6 +8,7 @@ import subprocess
 import sys
 import time
 from collections import Counter
+from collections.abc import Iterator
 from pathlib import Path
 
 import psutil
@@ -83,6 +84,15 @@ def test_a_killed_parent_loses_only_the_trial_in_flight(tmp_path: Path, at_trial
     assert b"CLEAN" in output
 
 
+@pytest.fixture
+def heeded_interrupts() -> Iterator[None]:
+    """Let children heed Ctrl-C even where the tests run in the background, which ignores it."""
+    before = signal.signal(signal.SIGINT, signal.default_int_handler)
+    yield
+    signal.signal(signal.SIGINT, before)
+
+
+@pytest.mark.usefixtures("heeded_interrupts")
 def test_ctrl_c_keeps_a_valid_folder_and_says_how_to_go_on(tmp_path: Path) -> None:
     folder = tmp_path / "run"
     scan = start(*SCAN, "--out", str(folder))
