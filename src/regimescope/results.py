@@ -78,12 +78,15 @@ class Prefix(Result, frozen=True, kw_only=True):
     Attributes:
         consistent: The steps that a slow budget shares with a larger normal one are no slower.
         ratio: Step time of the slow generations over that of the normal ones on shared steps.
+        total_ratio: Total of the slow generations over the sum of as many steps of longer normal
+            ones; about 1 where the budget only sets the number of steps.
         p_value: Exact two-sided rank test over processes.
         n: Slow and normal processes compared; fewer than 6 on a side decide nothing.
     """
 
     consistent: bool
     ratio: float
+    total_ratio: float | None = None
     p_value: float
     n: tuple[int, int]
 

@@ -123,6 +123,7 @@ def test_a_budget_driven_regime_is_told_from_a_position_driven_one(
     assert regime.prefix is not None
     assert not regime.prefix.consistent
     assert regime.prefix.ratio == pytest.approx(5, rel=0.1)
+    assert regime.prefix.total_ratio == pytest.approx(5, rel=0.1)
     assert regime.prefix.n == (6, 6)
 
     zone = band | {"axis": "context", "recovery": 480}

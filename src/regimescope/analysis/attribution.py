@@ -36,11 +36,13 @@ class _Shared(NamedTuple):
         slow: Mean of log step time over the shared blocks, one per process.
         normal: The same for larger normal budgets.
         excess: Log ratio of each shared block, shape (blocks,).
+        total: Log ratio of slow totals to sums of as many steps of longer normal generations.
     """
 
     slow: list[float]
     normal: list[float]
     excess: FloatArray
+    total: float
 
 
 def in_spike(budget: int | None, regimes: Sequence[Regime]) -> bool:
@@ -74,6 +76,7 @@ def attribute(
     prefix = Prefix(
         consistent=abs(ratio) <= EQUAL or (min(n) >= LEAST_PROCESSES and test.p_value > ALPHA),
         ratio=math.exp(ratio),
+        total_ratio=math.exp(shared.total),
         p_value=test.p_value,
         n=n,
     )
@@ -87,7 +90,8 @@ def _follows(prefix: Prefix, shared: _Shared, positions: Sequence[Regime]) -> st
     half = math.log(prefix.ratio) / 2
     if not prefix.consistent and half > 0:
         elevated = float(np.mean(shared.excess > half))
-        return "budget" if elevated >= ELEVATED_SHARE and not positions else None
+        whole = elevated >= ELEVATED_SHARE and shared.total > half
+        return "budget" if whole and not positions else None
     return "context_length" if positions else None
 
 
@@ -113,7 +117,24 @@ def _shared_steps(
         normal=[float(b[:length].mean()) for b in normal_blocks.values()],
         excess=np.median([b[:length] for b in slow_blocks.values()], axis=0)
         - np.median([b[:length] for b in normal_blocks.values()], axis=0),
+        total=_against_sums(slow, normal),
     )
+
+
+def _against_sums(slow: Sequence[Trial], longer: Sequence[Trial]) -> float:
+    """Return the log ratio of totals to the sums of as many steps of longer generations.
+
+    If the budget only sets the number of steps, the sum of the first steps of a longer generation
+    is the total of a shorter one.
+    """
+    sums = [np.cumsum(trial.itl_s or ()) for trial in longer]
+    ratios = []
+    for trial in slow:
+        steps = len(trial.itl_s or ())
+        reached = [total[steps - 1] for total in sums if total.size >= steps]
+        if reached:
+            ratios.append(math.log(math.fsum(trial.itl_s or ()) / float(np.median(reached))))
+    return float(np.median(ratios)) if ratios else 0.0
 
 
 def _blocks(trials: Sequence[Trial]) -> dict[int | None, FloatArray]:

@@ -47,7 +47,8 @@ def _shared(regime: Regime) -> str:
         return ""
     slow, normal = regime.prefix.n
     return (
-        f" (steps shared with longer normal generations take {ratio(regime.prefix.ratio)} as long, "
+        f" (steps shared with longer normal generations take {ratio(regime.prefix.ratio)} as long"
+        f"{_total(regime.prefix.total_ratio)}, "
         f"p = {regime.prefix.p_value:.2g}, {slow} against {normal} processes)"
     )
 
@@ -58,3 +59,8 @@ def _change(change: Estimate) -> str:
     if change.n is not None:
         parts.append(f"n = {change.n:,}")
     return f"{ratio(change.value)}" + (f" ({', '.join(parts)})" if parts else "")
+
+
+def _total(found: float | None) -> str:
+    """Return the comparison of totals with sums of traces, if there is one."""
+    return "" if found is None else f", totals {ratio(found)} the sum of as many of their steps"
