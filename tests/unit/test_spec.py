@@ -146,6 +146,16 @@ def test_a_search_refuses_settings_of_a_fixed_plan(change: dict[str, Any], named
     check_spec(ScanSpec(budgets=(32, 64), **change))
 
 
+@pytest.mark.parametrize(
+    ("change", "named"),
+    [({"min_width": 5}, "--min-width"), ({"certify": True}, "--certify"), ({"low": 9}, "--range")],
+)
+def test_a_fixed_plan_refuses_settings_of_a_search(change: dict[str, Any], named: str) -> None:
+    with pytest.raises(SpecError, match=named):
+        check_spec(ScanSpec(budgets=(32, 64), **change))
+    check_spec(ScanSpec(**change))
+
+
 @pytest.mark.parametrize("ends", [(1, 64), (64, 64), (200, 100)])
 def test_a_range_must_ascend_from_two(ends: tuple[int, int]) -> None:
     low, high = ends

@@ -92,6 +92,19 @@ def _check_fixed(spec: ScanSpec) -> None:
             f"A list of budgets cannot sweep the axis {spec.axis!r}.",
             remedy="Leave out --budgets and give --range.",
         )
+    default = ScanSpec()
+    given = [f"--{n}" for n in _SEARCH_ONLY if getattr(spec, n) != getattr(default, n)]
+    if (spec.low, spec.high) != (default.low, default.high):
+        given.append("--range")
+    if given:
+        raise SpecError(
+            f"{listing(given).replace('_', '-')} needs a search; --budgets measures a fixed plan.",
+            remedy="Leave out one or the other.",
+        )
+
+
+# Settings of a search; a fixed plan would pass over them.
+_SEARCH_ONLY = ("min_width", "prevalence", "certify")
 
 
 # Settings of a fixed plan; a search decides on them by itself.
