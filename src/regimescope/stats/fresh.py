@@ -7,10 +7,12 @@ latency is the chord between the controls, which no convex curve exceeds.
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import lru_cache
 from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import ArrayLike
+from scipy import stats
 
 from regimescope.stats.arrays import (
     BoolArray,
@@ -18,7 +20,7 @@ from regimescope.stats.arrays import (
     finite_vector,
     finite_vector_like,
 )
-from regimescope.stats.certificate import RankTest, exact_rank_test
+from regimescope.stats.certificate import RankTest, exact_rank_test, rank_sum_law
 
 DECIMALS = 9  # log units; equal latencies differ by rounding of the chord, far below any timer
 OPEN, AGREE, EXTEND, MISMATCH = "open", "agree", "extend", "mismatch"
@@ -211,12 +213,26 @@ def deflated_test(candidate: Candidate, step: float, rows: Rows, r_min: float) -
 
 
 def _rank_test(x: FloatArray, y: FloatArray, alternative: str) -> RankTest:
-    """Exact rank test in which infinite values share the last rank."""
+    """Exact rank test, ``greater`` or ``two-sided``; infinite values share the last rank."""
     both = np.concatenate([x, y])
     finite = both[np.isfinite(both)]
     last = float(finite.max()) + 1.0 if finite.size else 0.0
     first, second = (np.round(np.minimum(side, last), DECIMALS) for side in (x, y))
-    return exact_rank_test(first, second, alternative=alternative)
+    ranks = stats.rankdata(np.concatenate([first, second]))
+    if np.unique(ranks).size < ranks.size:
+        return exact_rank_test(first, second, alternative=alternative)
+    # Without ties the law depends on the sizes alone, and a search asks for few of them often.
+    law = _untied_law(first.size, second.size)
+    observed = int(ranks[: first.size].sum())
+    greater, less = float(law[observed:].sum()), float(law[: observed + 1].sum())
+    p = greater if alternative == "greater" else min(1.0, 2 * min(greater, less))
+    return RankTest(p, False, (first.size, second.size))
+
+
+@lru_cache(maxsize=256)
+def _untied_law(a: int, b: int) -> FloatArray:
+    """Probability of each rank sum of a values among a + b distinct ones."""
+    return rank_sum_law(np.arange(1, a + b + 1), a)
 
 
 def _control_excess(candidate: Candidate, rows: Rows) -> tuple[FloatArray, FloatArray]:
