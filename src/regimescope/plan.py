@@ -120,8 +120,10 @@ def with_sentinels(
 
 def sentinel_value(spec: ScanSpec) -> int:
     """Return the place of the sentinel: the first that one slow step does not decide."""
+    if spec.axis != "budget":
+        return spec.budgets[0] if spec.budgets else spec.low
     if not spec.budgets:
-        return max(min(spec.low, SEARCH_SENTINEL), 2) if spec.axis == "budget" else spec.low
+        return max(min(spec.low, SEARCH_SENTINEL), 2)
     return next((b for b in spec.budgets if b >= SENTINEL_TOKENS), spec.budgets[-1])
 
 
@@ -149,14 +151,16 @@ def base_cell(spec: ScanSpec) -> Cell:
     return Cell(
         budget=spec.budget,
         prompt_tokens=spec.prompt_tokens,
+        depth=spec.depth,
+        capacity=spec.capacity,
         kv_cache=spec.kv_cache,
         batch=spec.batch,
     )
 
 
 def _cell(spec: ScanSpec, budget: int) -> Cell:
-    """Return the cell of one budget."""
-    return axes.at(base_cell(spec), "budget", budget)
+    """Return the cell of one budget, or of one value of another axis."""
+    return axes.at(base_cell(spec), spec.axis, budget)
 
 
 def with_warm_up(spec: ScanSpec, arm: Arm, trials: tuple[PlannedTrial, ...]) -> PlannedProcess:
@@ -202,17 +206,30 @@ def remaining(
 def without_values(
     plan: Plan, values: Collection[int | None], finished: Collection[str], axis: Axis
 ) -> Plan:
-    """Return a plan without what is not yet measured of some values; sentinels stay."""
+    """Return a plan without what is not yet measured of some values; sentinels stay.
+
+    A process run that was to warm up at such a value does so at the largest one that is left to
+    it; one that has none left is not opened for its sentinels alone.
+    """
 
     def stays(trial: PlannedTrial) -> bool:
         unwanted = trial.counts and axes.value(trial.cell, axis) in values
         return not unwanted or trial.trial_id in finished
 
-    processes = tuple(
-        replace(process, trials=tuple(t for t in process.trials if stays(t)))
-        for process in plan.processes
-    )
-    return replace(plan, processes=processes)
+    def shortened(process: PlannedProcess) -> PlannedProcess:
+        kept = tuple(t for t in process.trials if stays(t))
+        if len(kept) == len(process.trials):
+            return process
+        counting = [t for t in kept if t.counts]
+        if not counting:
+            return replace(process, trials=tuple(t for t in kept if t.trial_id in finished))
+        longest = max(counting, key=lambda t: axes.value(t.cell, axis) or 0)
+        return replace(
+            process,
+            trials=tuple(replace(t, cell=longest.cell) if t.warmup else t for t in kept),
+        )
+
+    return replace(plan, processes=tuple(shortened(process) for process in plan.processes))
 
 
 def _redone(trial: PlannedTrial, vetoes: Mapping[int, int]) -> PlannedTrial:

@@ -7,7 +7,8 @@ from typing import Any
 
 import pytest
 
-from regimescope.api import analyze, resume, scan
+from regimescope.api import analyze, load_run, resume, scan
+from regimescope.errors import MeasurementError, SpecError
 from regimescope.growth import replayed
 from regimescope.reasons import Reason
 from regimescope.records import Run, Trial
@@ -186,6 +187,90 @@ def test_an_interrupted_search_ends_with_the_plan_it_would_have_had(
     assert regimes(analyze(run)) == regimes(analyze(whole)) == [((511, 512), (639, 640))]
 
 
+def test_a_search_that_met_its_limit_goes_on_with_a_larger_one(tmp_path: Path) -> None:
+    whole = search(tmp_path / "whole", options=EXACT)
+    cut = search(tmp_path / "cut", options=EXACT, max_tokens=35_000)
+    folder = tmp_path / "cut" / "run"
+    assert cut.events[-1].kind == "stop"
+    assert f"--resume {folder} --max-tokens 70000" in cut.events[-1].message
+    with pytest.raises(SpecError, match="max-tokens"):
+        resume(folder, max_tokens=0)
+    run = resume(folder, max_tokens=500_000)
+    assert values_by_stage(run) == values_by_stage(whole)
+    assert [e.facts for e in run.events if e.kind == "resume"] == [{"max_tokens": 500_000}]
+    # The new limit holds for whoever takes the run up after that, too.
+    assert load_run(folder).header.spec == cut.header.spec
+    assert regimes(analyze(run)) == regimes(analyze(whole)) == [((511, 512), (639, 640))]
+
+
+def test_nothing_is_measured_cold_where_the_warm_up_fails(tmp_path: Path) -> None:
+    with pytest.raises(MeasurementError, match="warm-up at budget 1024 failed in 3 processes"):
+        search(tmp_path, options={"fail_budgets": [1024]})
+    run = load_run(tmp_path / "run")
+    assert [(t.warmup, t.status) for t in run.trials] == 3 * [(True, "failed")]
+    assert run.events[-1].reason is Reason.BACKEND_FAILURES
+
+
+def test_a_value_that_fails_is_left_out_and_the_rest_is_searched(tmp_path: Path) -> None:
+    options = {"bands": [band(512, 640, 10.0)], "fail_budgets": list(range(505, 511))}
+    run = search(tmp_path, options=options)
+    found = analyze(run)
+    assert run.events[-1].kind == "done"
+    asked = [(t.stage, t.cell.budget) for t in run.trials if t.status == "failed" and t.stage]
+    assert asked
+    assert max(asked.count(place) for place in asked if place[0] == "boundary") == 3
+    assert max(asked.count(place) for place in asked) <= 6
+    assert found.regimes[0].recovery == (639, 640)
+
+
+def test_a_block_that_a_kill_left_unjudged_is_judged_when_the_run_is_taken_up(
+    tmp_path: Path,
+) -> None:
+    options = {"drift_per_100_s": 0.3, "noise": "none"}
+    whole = search(tmp_path / "whole", options=options)
+    veto = next(event for event in whole.events if event.kind == "veto")
+    block = (veto.facts or {})["block"]
+    last = max(
+        k
+        for k, trial in enumerate(whole.trials)
+        if (trial.block, trial.process_run, trial.sentinel) == (block, veto.process_run, True)
+    )
+    spec = ScanSpec(engine="simulated", model="smooth", engine_options=options)
+    folder = tmp_path / "cut"
+    with pytest.raises(KeyboardInterrupt):
+        scan(spec, out=folder, observer=Interruption(last + 1))
+    assert not [event for event in load_run(folder).events if event.kind == "veto"]
+    assert load_run(folder).events[-1].reason is Reason.INTERRUPTED
+    kinds = [event.kind for event in resume(folder).events]
+    taken_up = kinds.index("resume")
+    assert kinds[taken_up + 1] == "veto"
+
+
+@pytest.mark.parametrize("values", [{"low": 100, "high": 105}, {"min_width": 900}])
+def test_a_short_range_or_a_coarse_grid_ends_with_a_verdict(
+    tmp_path: Path, values: dict[str, int]
+) -> None:
+    found = searched(tmp_path, options={"noise": "gauss"}, **values)
+    assert found.verdict is Verdict.CLEAN
+    assert Reason.TOO_FEW_BUDGETS not in found.reasons
+
+
+@pytest.mark.parametrize(
+    ("values", "remedy"),
+    [
+        ({"low": 100, "high": 101}, "--range 100:105"),
+        ({"low": 64, "high": 1024, "min_width": 5000}, "--min-width 960"),
+    ],
+)
+def test_a_range_without_room_is_refused_at_once(
+    tmp_path: Path, values: dict[str, int], remedy: str
+) -> None:
+    with pytest.raises(SpecError) as caught:
+        search(tmp_path, **values)
+    assert remedy in str(caught.value)
+    assert not (tmp_path / "run").exists()
+
+
 def test_the_prompt_axis_is_searched_by_time_to_first_token(tmp_path: Path) -> None:
     run = search(tmp_path, axis="prompt", options={"prefill_s": 0.01}, high=512, budget=4)
     found = analyze(run)
@@ -207,3 +292,24 @@ def test_a_regime_of_some_processes_is_found_by_their_counts(tmp_path: Path) -> 
     assert (regime.share.low or 0) < 0.7 < (regime.share.high or 0)
     quiet = searched(tmp_path / "quiet", options={"noise": "gauss"}, prevalence=0.7)
     assert quiet.verdict is Verdict.CLEAN
+
+
+def test_slow_in_every_process_is_a_spike_where_rare_slowness_was_looked_for(
+    tmp_path: Path,
+) -> None:
+    options = {"bands": [band(512, 640, 5.0)], "noise": "gauss"}
+    found = searched(tmp_path, options=options, prevalence=0.7)
+    assert (found.verdict, found.grade) == (Verdict.SPIKE, Grade.B)
+    (regime,) = found.regimes
+    assert regime.share is None
+    assert regime.onset is not None
+    assert regime.onset[0] < 512 <= regime.onset[1]
+
+
+def test_rare_slowness_that_reaches_the_end_of_the_range_is_named(tmp_path: Path) -> None:
+    bands = [band(900, None, 5.0, prevalence=0.7)]
+    found = searched(tmp_path, options={"bands": bands, "noise": "gauss"}, prevalence=0.7)
+    (regime,) = [r for r in found.regimes if r.verdict is Verdict.BIMODAL]
+    assert regime.grade is Grade.C
+    assert regime.recovery is None
+    assert Reason.RIGHT_CENSORED in regime.reasons

@@ -181,6 +181,6 @@ def test_a_limit_without_room_for_a_block_is_refused_with_the_least_that_works()
     least = least_block(SPEC)
     assert least == 64 + 160
     check_limits(replace(SPEC, max_tokens=least))
-    with pytest.raises(SpecError, match="one complete block") as caught:
+    with pytest.raises(SpecError, match="leaves no room") as caught:
         check_limits(replace(SPEC, max_tokens=least - 1))
     assert f"{least}" in caught.value.remedy

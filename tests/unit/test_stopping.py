@@ -11,15 +11,32 @@ from regimescope.errors import SpecError
 from regimescope.plan import make_plan
 from regimescope.reasons import Reason
 from regimescope.records import Cell, Event, PlannedTrial, Run, RunHeader, Series, Trial
+from regimescope.search.evidence import AGAIN
 from regimescope.spec import ScanSpec
-from regimescope.stopping import Limits, Speed, StopMeasuring, vetoes
+from regimescope.stopping import (
+    MAX_LOSSES,
+    MOST_AGAIN,
+    Limits,
+    Losses,
+    Speed,
+    StopMeasuring,
+    granted,
+    vetoes,
+)
 
 SPEC = ScanSpec(budgets=(16, 32), sentinel_every=0)
 
 
-def trial(decode_s: float, *, process: int = 0, block: int = 0, sentinel: bool = True) -> Trial:
+def trial(
+    decode_s: float,
+    *,
+    process: int = 0,
+    block: int = 0,
+    sentinel: bool = True,
+    trial_id: str = "t",
+) -> Trial:
     return Trial(
-        trial_id="t",
+        trial_id=trial_id,
         occasion="o",
         series=Series(engine="simulated"),
         cell=Cell(budget=32),
@@ -146,3 +163,96 @@ def test_vetoes_are_read_back_from_events() -> None:
         for kind, block in (("veto", 4), ("veto", 4), ("stop", 4), ("veto", 1))
     )
     assert vetoes(Run(header=header, trials=(), events=events)) == {4: 2, 1: 1}
+
+
+def test_a_resumed_run_judges_drift_as_the_one_that_went_on() -> None:
+    # A block that was vetoed, then an attempt whose second sentinel was slow by accident.
+    first = [trial(level, trial_id=f"s{k}") for k, level in enumerate((1.0, 1.0, 1.5, 1.5))]
+    second = [
+        trial(level, process=1, trial_id=name)
+        for name, level in (
+            ("s0.r1", 1.0),
+            ("s1.r1", 1.0),
+            ("s2.r1", 1.5),
+            (f"s2.r1{AGAIN}1", 1.0),
+            ("s3.r1", 1.5),
+            (f"s3.r1{AGAIN}1", 1.0),
+        )
+    ]
+    live = Speed()
+    for made in first:
+        live.add(made)
+    assert live.drift(0) == pytest.approx(1.5)
+    live.forget(0)
+    for made in second:
+        live.add(made)
+    resumed = Speed([*first, *second], {0: 1})
+    assert live.drift(0) is None
+    assert resumed.drift(0) is None
+    for speed in (live, resumed):
+        speed.add(trial(1.2, process=2, block=1))
+    assert live.doubts(2, 1) == resumed.doubts(2, 1)
+
+
+def test_scatter_of_vetoed_blocks_is_known_after_a_resume() -> None:
+    noisy = [
+        trial(level, process=k, trial_id=f"s{n}")
+        for k in range(4)
+        for n, level in enumerate((1.0, 1.4, 1.0, 1.4))
+    ]
+    attempt = [trial(level, process=9, trial_id=f"s{n}.r1") for n, level in enumerate((1.0, 1.25))]
+    assert Speed(attempt, {0: 1}).drift(0) == pytest.approx(1.25)
+    assert Speed([*noisy, *attempt], {0: 1}).drift(0) is None
+
+
+def test_a_sentinel_is_doubted_against_others_and_not_against_itself() -> None:
+    speed = Speed()
+    for level in (1.0, 1.0, 1.0, 1.5):
+        speed.add(trial(level))
+    speed.forget(0)
+    speed.add(trial(1.0, process=1, block=1))
+    assert not speed.doubts(1, 1)
+    # The only other part: without its own level among those it is compared with, it stands out.
+    alone = Speed()
+    for level in (1.0, 1.0):
+        alone.add(trial(level))
+    alone.forget(0)
+    alone.add(trial(1.3, process=1, block=1))
+    assert alone.doubts(1, 1)
+
+
+def test_further_visits_are_bounded_by_their_number() -> None:
+    speed = Speed([trial(1.0)])
+    speed.add(trial(2.0, block=1, trial_id="s"))
+    assert speed.doubts(0, 1)
+    for visit in range(1, MOST_AGAIN + 1):
+        speed.add(trial(2.0, block=1, trial_id=f"s{AGAIN}{visit}"))
+    assert not speed.doubts(0, 1)
+
+
+def test_a_value_is_given_up_after_losses_in_a_row_only() -> None:
+    losses = Losses(Run(header=RunHeader(schema_version=1, run="r", created_utc="now"), trials=()))
+    for _ in range(MAX_LOSSES - 1):
+        assert not losses.lost(512)
+    losses.survived(512)
+    assert [losses.lost(512) for _ in range(MAX_LOSSES)] == [False, False, True]
+    assert not losses.lost(None)
+
+
+def resumed(**facts: object) -> Event:
+    return Event(kind="resume", at_utc="now", message="", facts=facts or None)
+
+
+def test_the_latest_limits_that_a_run_was_taken_up_with_hold() -> None:
+    spec = ScanSpec(max_tokens=100, max_seconds=5.0)
+    assert granted(spec, [resumed()]) == spec
+    found = granted(
+        spec, [resumed(max_tokens=200), resumed(max_seconds=9), resumed(max_tokens=300)]
+    )
+    assert (found.max_tokens, found.max_seconds) == (300, 9.0)
+
+
+def test_a_token_limit_names_the_option_that_lets_the_run_go_on() -> None:
+    with pytest.raises(StopMeasuring) as caught:
+        limits(max_tokens=100).check(planned(101))
+    assert caught.value.options == "--max-tokens 200"

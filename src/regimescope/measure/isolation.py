@@ -307,8 +307,23 @@ class OpenRun:
             self._process.end()
 
 
-def lost_trial(request: Open, planned: PlannedTrial, status: Status, message: str) -> Trial:
-    """Return the record of a trial whose process did not live to report it."""
+def lost_trial(
+    request: Open,
+    planned: PlannedTrial,
+    status: Status,
+    message: str,
+    *,
+    timeout_s: float | None = None,
+) -> Trial:
+    """Return the record of a trial whose process did not live to report it.
+
+    Args:
+        request: The process run.
+        planned: The trial.
+        status: ``timeout`` or ``failed``.
+        message: What went wrong, for people.
+        timeout_s: How long it was given, where it took longer.
+    """
     return Trial(
         trial_id=planned.trial_id,
         occasion=request.occasion,
@@ -316,6 +331,7 @@ def lost_trial(request: Open, planned: PlannedTrial, status: Status, message: st
         cell=planned.cell,
         status=status,
         message=message,
+        timeout_s=timeout_s,
         warmup=planned.warmup,
         sentinel=planned.sentinel,
         stage=planned.stage,

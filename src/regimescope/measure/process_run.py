@@ -8,13 +8,14 @@ import numpy as np
 from msgspec.structs import replace
 
 from regimescope import metrics
-from regimescope.engines.base import Session
+from regimescope.engines.base import Fills, Generation, Session, TellsGeneration
 from regimescope.errors import EngineError, UserError
 from regimescope.measure.early_abort import SlowWatch
 from regimescope.measure.messages import Open
 from regimescope.measure.sampling import Readings, Sampler, TrialCounters, memory_of
 from regimescope.measure.trial import Timing, generate, latency, prompt
-from regimescope.records import PlannedTrial, Status, Trial
+from regimescope.reasons import Reason
+from regimescope.records import Cell, PlannedTrial, Status, Trial
 from regimescope.units import NS_PER_S, utc_now
 
 # Metal unwires memory after about a second without work (method, 1.5 rule 4); a longer pause is
@@ -33,6 +34,7 @@ class Outcome(NamedTuple):
     status: Status
     message: str | None
     projected_s: float | None = None
+    known: Generation = Generation()
 
 
 class ProcessRun:
@@ -70,7 +72,7 @@ class ProcessRun:
             start_utc=start_utc,
             idle_before_s=idle_before_s,
             memory_bytes=read.memory_bytes,
-            counters=(read.counters | counters) or None,
+            counters={**read.counters, **outcome.known.readings, **counters} or None,
             samples=read.samples,
         )
 
@@ -104,6 +106,7 @@ class ProcessRun:
         start_ns = self._session.clock.now_ns()
         try:
             watch = _watch(planned)
+            self._fill(planned.cell)
             timing = generate(
                 self._session,
                 prompt_ids,
@@ -112,19 +115,29 @@ class ProcessRun:
                 watch=watch,
                 sampler=sampler,
             )
-            return _outcome(planned, timing, watch)
+            return _outcome(planned, timing, watch, _known(self._session))
         except (EngineError, UserError, MemoryError, RuntimeError) as error:
             # RuntimeError is what array libraries raise, for want of memory among other things.
-            return Outcome(Timing(start_ns, [], []), "failed", one_line(error))
+            return _failure(start_ns, error)
         finally:
             self._last_end_ns = self._session.clock.now_ns()
+
+    def _fill(self, cell: Cell) -> None:
+        """Put the depth and the capacity of a cell in place, outside the time of its generation."""
+        asked = cell.depth is not None or cell.capacity is not None
+        if asked and isinstance(self._session, Fills):
+            self._session.fill(cell.depth or 0, cell)
 
     def _trial(self, planned: PlannedTrial, outcome: Outcome) -> Trial:
         """Return the record of one generation."""
         timing = outcome.timing
         times = latency(timing)
         output_tokens = sum(timing.chunk_tokens)
-        chunked = any(tokens != 1 for tokens in timing.chunk_tokens)
+        chunked = any(tokens != 1 for tokens in timing.chunk_tokens) and planned.stamped
+        chunks = (Reason.CHUNKED_STREAM,) if chunked else ()
+        reasons = list(dict.fromkeys((*outcome.known.reasons, *chunks)))
+        # Gaps between chunks are no gaps between tokens, and would be taken for them.
+        traced = planned.stamped and Reason.CHUNKED_STREAM not in reasons
         return Trial(
             trial_id=planned.trial_id,
             occasion=self._opened.occasion,
@@ -140,17 +153,18 @@ class ProcessRun:
             block=planned.block,
             repeat=planned.repeat,
             start_ns=timing.start_ns,
-            cached_tokens=0,
+            cached_tokens=outcome.known.cached_tokens,
             output_tokens=output_tokens,
             decode_steps=metrics.decode_steps(output_tokens),
             ttft_s=times.ttft_s,
             decode_s=times.decode_s,
             e2e_s=times.e2e_s,
-            itl_s=times.itl_s if planned.stamped else None,
-            chunk_tokens=timing.chunk_tokens if chunked and planned.stamped else None,
+            itl_s=times.itl_s if traced else None,
+            chunk_tokens=timing.chunk_tokens if chunked else None,
             synced=planned.stamped,
             abort_at=output_tokens if outcome.status == "aborted" else None,
             projected_s=outcome.projected_s,
+            reasons=reasons or None,
         )
 
     def _idle_s(self) -> float | None:
@@ -206,9 +220,30 @@ def _watch(planned: PlannedTrial) -> SlowWatch | None:
     return SlowWatch(planned.expectation, held)
 
 
-def _outcome(planned: PlannedTrial, timing: Timing, watch: SlowWatch | None) -> Outcome:
-    """Return what a generation came to that did not fail: finished, or ended as slow."""
-    if watch is None or not watch.decided:
-        return Outcome(timing, "ok", None)
-    projected_s = watch.projected_s(planned.cell.budget or 0)
-    return Outcome(timing, "aborted", "slow; ended early", projected_s)
+def _known(session: Session) -> Generation:
+    """Return what a session knows of its latest generation; most keep no cache of prompts."""
+    return session.last_generation() if isinstance(session, TellsGeneration) else Generation()
+
+
+def _failure(start_ns: int, error: BaseException) -> Outcome:
+    """Return the outcome of a generation that failed, with the reason code if it has one."""
+    reason = error.reason if isinstance(error, EngineError) else None
+    known = Generation(cached_tokens=None, reasons=() if reason is None else (reason,))
+    return Outcome(Timing(start_ns, [], []), "failed", one_line(error), known=known)
+
+
+def _outcome(
+    planned: PlannedTrial, timing: Timing, watch: SlowWatch | None, known: Generation
+) -> Outcome:
+    """Return what a generation came to: finished, ended as slow, or void for a cached prompt."""
+    if known.cached_tokens:
+        # Its times are those of another, shorter prompt, so they are not kept (method, 1.5 rule 1).
+        message = f"{known.cached_tokens} tokens of the prompt came from a cache"
+        known = known._replace(reasons=(*known.reasons, Reason.CACHED_PROMPT))
+        return Outcome(Timing(timing.start_ns, [], []), "failed", message, known=known)
+    if watch is not None and watch.decided:
+        projected_s = watch.projected_s(planned.cell.budget or 0)
+        return Outcome(timing, "aborted", "slow; ended early", projected_s, known)
+    if known.cached_tokens is None:
+        known = known._replace(reasons=(*known.reasons, Reason.CACHED_PROMPT_UNKNOWN))
+    return Outcome(timing, "ok", None, known=known)

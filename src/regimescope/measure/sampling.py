@@ -12,7 +12,8 @@ from typing import Any, NamedTuple
 
 from regimescope.engines.base import Session
 from regimescope.host.counters import COST_READINGS, HostCounters, Values, changes
-from regimescope.units import NS_PER_S
+from regimescope.records import Trial
+from regimescope.units import NS_PER_S, seconds, share
 
 # A reading may cost this share of the steps between two readings. Its seconds are not timed, but
 # it leaves caches and clocks a little different, so it must stay small all the same.
@@ -20,6 +21,7 @@ MOST_SHARE = 0.005
 # A table of more rows would make a trial of 2**20 tokens several megabytes longer.
 MOST_SAMPLES = 512
 _COUNT = "_count"
+OFF = "sampling_off_cost_s"
 
 Table = dict[str, list[float]]
 
@@ -127,7 +129,7 @@ class TrialCounters:
     def _decision(self) -> Values:
         """Say with each trial what a reading costs where sampling is wanted and not done."""
         if self._every and self._sampler is None:
-            return {"sampling_off_cost_s": self.cost_s}
+            return {OFF: self.cost_s}
         return {}
 
     def _read(self) -> Values:
@@ -149,6 +151,20 @@ class TrialCounters:
             self._host.read(cheap=True)
             times.append(clock.now_ns() - start_ns)
         return median(times) / NS_PER_S
+
+
+def why_off(trial: Trial) -> str | None:
+    """Return why counters were not read during a trial; ``None`` if they were or nobody asked.
+
+    The first trial of a process is never sampled, since how long its steps take is not known yet.
+    """
+    cost_s = (trial.counters or {}).get(OFF)
+    if cost_s is None or not trial.order_index:
+        return None
+    return (
+        f"counters are read around trials only: a reading between steps takes {seconds(cost_s)}, "
+        f"more than {share(MOST_SHARE)} of the steps between two"
+    )
 
 
 def memory_of(session: Session) -> dict[str, int] | None:

@@ -19,7 +19,7 @@ from typing import BinaryIO
 
 from msgspec.structs import replace
 
-from regimescope.engines.base import Session
+from regimescope.engines.base import KnowsDevice, Session
 from regimescope.engines.registry import get_engine
 from regimescope.errors import UserError, WorkerError
 from regimescope.host.counters import HostCounters, host_readers
@@ -90,8 +90,9 @@ def _counters(request: Open, session: Session) -> TrialCounters | None:
     """Return the counters of a process that measures a real machine."""
     if get_engine(request.engine).capabilities().virtual_clock:
         return None
-    gpu = session.facts().device.startswith("cuda")
-    return TrialCounters(session, HostCounters(host_readers(gpu)), request.counters_every)
+    device_id = session.device_id() if isinstance(session, KnowsDevice) else None
+    readers = host_readers(session.facts().device, device_id)
+    return TrialCounters(session, HostCounters(readers), request.counters_every)
 
 
 class Replies:

@@ -33,6 +33,7 @@ class Core(NamedTuple):
         recovery: Last slow value and first one not slow; absent for a slowdown that stays.
         errors: How often a trial bears the wrong label.
         delta: Median log slowdown; half of it tells slow from normal.
+        bounded_below: Whether the slowdown is at least this: half the trials of a value timed out.
     """
 
     values: tuple[int, ...]
@@ -42,6 +43,7 @@ class Core(NamedTuple):
     recovery: tuple[int, int] | None
     errors: LabelErrors
     delta: float
+    bounded_below: bool = False
 
 
 class Confirmation(NamedTuple):
@@ -81,7 +83,13 @@ class Confirmation(NamedTuple):
 
 
 def confirm(
-    candidates: Sequence[Candidate], screen: Screen, evidence: Evidence, place: Place
+    candidates: Sequence[Candidate],
+    screen: Screen,
+    evidence: Evidence,
+    place: Place,
+    *,
+    blocks: Sequence[int],
+    final: bool = False,
 ) -> Confirmation | None:
     """Return how far candidates are confirmed; ``None`` where none can be.
 
@@ -90,22 +98,25 @@ def confirm(
         screen: The screen that found them; its curve at the normal values is the reference.
         evidence: All trials; those of the confirmation decide, all of them show the shape.
         place: The axis.
+        blocks: Finished blocks of the confirmation, ascending; no other counts.
+        final: Whether no further block will come.
     """
     testable = tuple(c for c in candidates if c.left is not None and c.right is not None)
     if not testable or screen.result.baseline is None:
         return None
     tested = [_tested(c, screen.result.baseline, place) for c in testable]
-    fresh = _fresh(evidence.of("confirm"), place)
-    state = statistics.confirm(tested, fresh)
+    rows = evidence.of("confirm")
+    rows = rows.where(np.isin(rows.block, blocks))
+    state = statistics.confirm(tested, _ranked(rows, place), blocks=blocks, final=final)
     wanted = 0 if state.next_look is None else state.next_look - state.blocks
     refit = screen
     cores: tuple[Core, ...] = ()
     if state.cores:
-        refit = read_screen(evidence, place)
+        refit = read_screen(evidence, place, extended=screen.extended)
         spikes = [core for core in state.cores if _is_spike(core, refit, place)]
         cores = tuple(
-            _core(core, tested[core.candidate], fresh, refit, place)
-            for core in (join(spikes, tested, fresh, _curve(refit)) if spikes else ())
+            _core(core, tested[core.candidate], rows, refit, place)
+            for core in (join(spikes, tested, _timed(rows, place), _curve(refit)) if spikes else ())
         )
     values = tuple(axes.values_at(state.wanted, place.axis).tolist())
     return Confirmation(testable, values, wanted, state, refit, cores)
@@ -130,13 +141,14 @@ def _tested(candidate: Candidate, curve: Curve, place: Place) -> statistics.Cand
     )
 
 
-def _fresh(rows: Evidence, place: Place) -> statistics.FreshTrials:
-    """Return the trials of the confirmation; what timed out is slower than everything."""
-    return statistics.FreshTrials(
-        axes.curve_steps(rows.value, place.axis),
-        np.where(rows.exact, rows.log_s, np.inf),
-        rows.block,
-    )
+def _ranked(rows: Evidence, place: Place) -> statistics.FreshTrials:
+    """Return the trials of the confirmation for a test of ranks."""
+    return statistics.FreshTrials(axes.curve_steps(rows.value, place.axis), rows.ranked, rows.block)
+
+
+def _timed(rows: Evidence, place: Place) -> statistics.FreshTrials:
+    """Return the trials of the confirmation for a slowdown; what timed out took this or more."""
+    return statistics.FreshTrials(axes.curve_steps(rows.value, place.axis), rows.log_s, rows.block)
 
 
 def _is_spike(core: statistics.Core, refit: Screen, place: Place) -> bool:
@@ -155,7 +167,7 @@ def _is_spike(core: statistics.Core, refit: Screen, place: Place) -> bool:
 def _core(
     core: statistics.Core,
     tested: statistics.Candidate,
-    fresh: statistics.FreshTrials,
+    rows: Evidence,
     refit: Screen,
     place: Place,
 ) -> Core:
@@ -165,16 +177,23 @@ def _core(
     left, right = predict_log(curve, np.asarray(tested.flanks)).tolist()
     reference = tested._replace(log_expected=(left, right))
     expected = predict_log(curve, np.asarray(core.steps))
-    reading = statistics.core_reading(core, reference, fresh, expected)
+    reading = statistics.core_reading(core, reference, _timed(rows, place), expected)
+    values = _values(core.steps, place)
     return Core(
-        values=_values(core.steps, place),
+        values=values,
         log_slowdown=reading.log_slowdown,
         controls=reading.control_excess.size,
         onset=_ends(core.onset, place),
         recovery=_ends(core.recovery, place),
         errors=label_errors(reading.control_excess, reading.core_excess, reading.delta),
         delta=reading.delta,
+        bounded_below=_is_bounded_below(rows.where(np.isin(rows.value, values))),
     )
+
+
+def _is_bounded_below(rows: Evidence) -> bool:
+    """Return whether half of the trials of some value timed out, so that its median is a bound."""
+    return any(2 * rows.timed_out[rows.value == v].mean() >= 1 for v in np.unique(rows.value))
 
 
 def _values(steps: Sequence[float], place: Place) -> tuple[int, ...]:

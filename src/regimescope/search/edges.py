@@ -97,7 +97,8 @@ def _edge(
 ) -> Edge:
     """Return one edge."""
     expected = predict_log(curve, axes.curve_steps(rows.value, place.axis))
-    slow = is_slow(rows.log_s - expected, core.delta) | ~rows.exact
+    # What was ended early says by its projection on which side it is, like any other.
+    slow = is_slow(rows.log_s - expected, core.delta) | rows.timed_out
     boundary = locate(bracket, core.errors, rows.value, slow, edge=side)
     states = _adjacency(rows, slow, boundary, core)
     return Edge(

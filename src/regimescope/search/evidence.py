@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Collection, Mapping, Sequence
+import re
+from collections.abc import Mapping, Sequence
 from typing import NamedTuple
 
 import numpy as np
@@ -17,6 +18,10 @@ FloatArray = npt.NDArray[np.float64]
 IntArray = npt.NDArray[np.int64]
 BoolArray = npt.NDArray[np.bool_]
 
+# The mark of the ids of further visits to a sentinel, and that of attempts at a vetoed block.
+AGAIN = ".again"
+_ATTEMPT = re.compile(r"\.r(\d+)$")
+
 
 class Evidence(NamedTuple):
     """One row per trial that says something about the latency at its value, in the order measured.
@@ -27,6 +32,7 @@ class Evidence(NamedTuple):
             timed out. Shape (N,).
         block: Ordinal of the block, shape (N,).
         exact: Whether the latency was measured to its end, shape (N,).
+        timed_out: Whether the trial took longer than it might, shape (N,).
         stage: Phase of the search that asked for the trial, shape (N,).
     """
 
@@ -34,7 +40,13 @@ class Evidence(NamedTuple):
     log_s: FloatArray
     block: IntArray
     exact: BoolArray
+    timed_out: BoolArray
     stage: tuple[Stage | None, ...]
+
+    @property
+    def ranked(self) -> FloatArray:
+        """Log latency for ranks: what timed out is slower than everything, shape (N,)."""
+        return np.where(self.timed_out, np.inf, self.log_s)
 
     def of(self, *stages: Stage) -> Evidence:
         """Return the rows of some phases."""
@@ -51,6 +63,7 @@ class Evidence(NamedTuple):
             self.log_s[chosen],
             self.block[chosen],
             self.exact[chosen],
+            self.timed_out[chosen],
             tuple(stage for stage, kept in zip(self.stage, chosen, strict=True) if kept),
         )
 
@@ -64,22 +77,24 @@ def gather(trials: Sequence[Trial], axis: Axis, *, timeout_s: float) -> Evidence
     Args:
         trials: Trials whose block stands, see ``standing``.
         axis: The swept axis.
-        timeout_s: Longest time a trial may take.
+        timeout_s: Longest time a trial may take, where it does not say itself.
     """
-    rows: list[tuple[int, float, int, bool]] = []
+    rows: list[tuple[int, float, int, bool, bool]] = []
     stages: list[Stage | None] = []
     for trial in trials:
         value = axes.value(trial.cell, axis)
         latency_s = _latency_s(trial, axis, timeout_s)
         if trial.warmup or trial.sentinel or value is None or latency_s is None:
             continue
-        rows.append((value, math.log(latency_s), trial.block or 0, trial.status == "ok"))
+        ended = trial.status == "ok", trial.status == "timeout"
+        rows.append((value, math.log(latency_s), trial.block or 0, *ended))
         stages.append(trial.stage)
     return Evidence(
         np.array([row[0] for row in rows], dtype=np.int64),
         np.array([row[1] for row in rows], dtype=np.float64),
         np.array([row[2] for row in rows], dtype=np.int64),
         np.array([row[3] for row in rows], dtype=bool),
+        np.array([row[4] for row in rows], dtype=bool),
         tuple(stages),
     )
 
@@ -87,7 +102,7 @@ def gather(trials: Sequence[Trial], axis: Axis, *, timeout_s: float) -> Evidence
 def _latency_s(trial: Trial, axis: Axis, timeout_s: float) -> float | None:
     """Return the latency a trial stands for; ``None`` where it says nothing."""
     if trial.status == "timeout":
-        return timeout_s
+        return trial.timeout_s or timeout_s
     if trial.status == "aborted":
         return trial.projected_s
     counted = trial.output_tokens is None or trial.output_tokens == trial.cell.budget
@@ -109,9 +124,15 @@ def is_vetoed(trial: Trial, vetoes: Mapping[int, int]) -> bool:
     attempts = vetoes.get(trial.block, 0) if trial.block is not None else 0
     if attempts == 0 or trial.series.arm != "warm" or trial.warmup:
         return False
-    return not trial.trial_id.endswith(f".r{attempts}")
+    return attempt_of(trial.trial_id) < attempts
 
 
-def missing(values: Collection[int], evidence: Evidence) -> list[int]:
-    """Return the values without a single row, ascending."""
-    return sorted(set(values) - set(evidence.value.tolist()))
+def attempt_of(trial_id: str) -> int:
+    """Return which attempt at its block a trial belongs to; 0 is the first."""
+    found = _ATTEMPT.search(sentinel_of(trial_id))
+    return int(found[1]) if found else 0
+
+
+def sentinel_of(trial_id: str) -> str:
+    """Return the id of the sentinel that a further visit belongs to; other ids as they are."""
+    return trial_id.partition(AGAIN)[0]

@@ -6,19 +6,21 @@ wants something is measured. What is wanted depends on finished trials alone.
 
 from __future__ import annotations
 
-from collections import Counter
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Sequence
 from typing import NamedTuple
 
 import numpy as np
 
 from regimescope import axes
-from regimescope.records import Expectation, Plan, Stage, Trial
+from regimescope.reasons import Reason
+from regimescope.records import Expectation, Plan, Trial
 from regimescope.search.confirming import Confirmation, Core, confirm, slowdown_of
 from regimescope.search.decision import Decision, Finish, Measure, Visit
 from regimescope.search.edges import Edge, edges_of
-from regimescope.search.evidence import Evidence, gather
+from regimescope.search.evidence import Evidence
 from regimescope.search.expectation import expect_steps
+from regimescope.search.known import Known, know
+from regimescope.search.locating import adjacency, final_check, next_query, step_check
 from regimescope.search.mixed import Mixed, mixed_stretches, mixed_tests, slow_values
 from regimescope.search.screening import (
     CALIBRATION_REPEATS,
@@ -31,37 +33,16 @@ from regimescope.search.screening import (
     read_screen,
     suspicious,
 )
-from regimescope.search.stepping import STEP_PROCESSES, step_of
-from regimescope.spec import DEFAULT_HIGH, ScanSpec
+from regimescope.search.stepping import step_of
+from regimescope.spec import DEFAULT_HIGH, MAX_BUDGET, ScanSpec
 from regimescope.stats.mixture import mixture_trials, screen_repeats
 from regimescope.units import count, listing, ratio
 
-# A process measures so many boundary queries before a fresh one takes over (method, section 6).
-QUERIES_PER_PROCESS = 8
-FINAL_PROCESSES, CERTIFIED_PROCESSES = 2, 6
-# A final check that contradicts an edge sends the search back to it; twice is enough.
-MOST_FINALS = 3
 # How far a range is extended to see whether a step persists (method, section 9).
 EXTENSION = 1.5
 EXTENSION_VALUES = 3
-# Trials of a value, its first visit included, that decide whether it contradicts what is known.
-ADJACENCY_TRIALS = 3
-
-
-class Known(NamedTuple):
-    """What the finished trials say, and what is planned.
-
-    Attributes:
-        evidence: One row per trial.
-        planned: Process runs planned for each phase.
-        trials: The finished trials.
-        plan: The plan so far.
-    """
-
-    evidence: Evidence
-    planned: Counter[Stage]
-    trials: Sequence[Trial]
-    plan: Plan
+# One value has no neighbor that it could be slower than.
+LEAST_VALUES = 2
 
 
 class Findings(NamedTuple):
@@ -98,42 +79,45 @@ class Search:
         self._low, self._high = spec.low, spec.high or DEFAULT_HIGH
         self._limit = limit
         self._place = Place(spec.axis, axes.degree(spec.axis, spec.kv_cache))
-        self._screens: dict[tuple[int, ...], Screen] = {}
-        self._confirmations: dict[tuple[int, int], Confirmation | None] = {}
+        self._screens: dict[bytes, Screen] = {}
+        self._confirmations: dict[tuple[bytes, ...], Confirmation | None] = {}
 
-    def decide(self, plan: Plan, trials: Sequence[Trial]) -> Decision:
-        """Return what to measure next.
+    def decide(
+        self, plan: Plan, trials: Sequence[Trial], skipped: Collection[int] = ()
+    ) -> Decision:
+        """Return what to measure next: never nothing, and nothing that keeps failing.
 
         Args:
             plan: The plan so far, all of it measured.
             trials: Finished trials whose block stands.
+            skipped: Values that are not tried again.
         """
-        evidence = gather(trials, self._spec.axis, timeout_s=self._spec.trial_timeout_s)
-        planned: Counter[Stage] = Counter()
-        for process in plan.processes:
-            planned.update({t.stage for t in process.trials if t.stage is not None})
-        known = Known(evidence, planned, trials, plan)
+        known = know(self._spec, plan, trials, skipped)
+        lost = False
         for phase in self._phases():
             wanted = phase(known)
-            if wanted is not None:
-                return wanted
-        return self._finish(known)
+            living = None if wanted is None else known.living(wanted)
+            if living is not None:
+                return living
+            lost = lost or wanted is not None
+            if known.planned["screen"] and np.unique(known.evidence.value).size < LEAST_VALUES:
+                return Finish("too few values could be measured", Reason.BACKEND_FAILURES)
+        return self._finish(known)._replace(reason=Reason.BACKEND_FAILURES if lost else None)
 
-    def findings(self, trials: Sequence[Trial]) -> Findings:
-        """Return what finished trials show, for those who judge them.
+    def findings(self, plan: Plan, trials: Sequence[Trial]) -> Findings:
+        """Return what finished trials show, for those who judge them; no further ones will come.
 
         Args:
-            trials: Finished trials whose block stands, at least one of which has a latency.
+            plan: The plan, trials that are missing included.
+            trials: Finished trials whose block stands, at least two values of which have a latency.
         """
-        evidence = gather(trials, self._spec.axis, timeout_s=self._spec.trial_timeout_s)
-        stages = Counter(stage for stage in evidence.stage if stage is not None)
-        known = Known(evidence, stages, trials, Plan(seed=self._spec.seed, processes=()))
+        known = know(self._spec, plan, trials, ())
         return Findings(
             place=self._place,
-            evidence=evidence,
+            evidence=known.evidence,
             screen=self._screened(known),
-            confirmation=self._confirmation(known),
-            edges=self._edges(known),
+            confirmation=self._confirmation(known, final=True),
+            edges=self._edges(known, final=True),
             mixed=self._mixed(known),
         )
 
@@ -206,14 +190,12 @@ class Search:
 
     def _extend(self, known: Known) -> Measure | None:
         """Widen the range where a slow stretch reaches its end: does it persist or recover?"""
-        if known.planned["extend"]:
-            return None
+        tried = [value for stage, value in known.asked if stage == "extend"]
         screen = self._screened(known)
         slow_ends = {(p.start == 0, p.end == screen.value.size) for p in screen.result.intervals}
-        values = [
-            *(self._below() if any(left for left, _ in slow_ends) else ()),
-            *(self._above() if any(right for _, right in slow_ends) else ()),
-        ]
+        below = any(left for left, _ in slow_ends) and min(tried, default=self._low) >= self._low
+        above = any(right for _, right in slow_ends) and max(tried, default=0) <= self._high
+        values = [*(self._below() if below else ()), *(self._above() if above else ())]
         if not values:
             return None
         return Measure(
@@ -230,7 +212,7 @@ class Search:
 
     def _above(self) -> list[int]:
         """Return values above the range, as far as the model allows."""
-        most = int(self._high * EXTENSION)
+        most = min(int(self._high * EXTENSION), MAX_BUDGET)
         most = most if self._limit is None else min(most, self._limit)
         found = np.linspace(self._high, most, EXTENSION_VALUES + 1)[1:]
         return sorted({int(v) for v in found} - {self._high}) if most > self._high else []
@@ -248,7 +230,9 @@ class Search:
         stretches = self._mixed(known)
         if not stretches or known.planned["confirm"]:
             return None
-        values = sorted({v for s in stretches for v in (s.value, *s.controls)})
+        values = sorted({v for s in stretches if s.testable for v in (s.value, *s.controls)})
+        if not values:
+            return None
         wanted = mixture_trials(self._spec.prevalence)
         return Measure(
             "confirm",
@@ -265,64 +249,19 @@ class Search:
 
     def _boundary(self, known: Known) -> Measure | None:
         """P4: each edge to one token, one query at a time."""
-        open_edges = [edge for edge in self._edges(known) if edge.boundary.next_query is not None]
-        if not open_edges:
-            return None
-        edge = min(open_edges, key=lambda edge: edge.boundary.trials)
-        visits = self._probes([edge.boundary.next_query or 0], known)
-        last = known.plan.processes[-1].trials
-        queries = sum(t.stage == "boundary" for t in last)
-        goes_on = 0 < queries < QUERIES_PER_PROCESS
-        return Measure("boundary", edge.message, (visits,), goes_on=goes_on)
+        return next_query(known, self._edges(known), lambda values: self._probes(values, known))
 
     def _final(self, known: Known) -> Measure | None:
         """P5: full length on both sides of each edge, in fresh processes."""
-        wanted = CERTIFIED_PROCESSES if self._spec.certify else FINAL_PROCESSES
-        edges = [edge for edge in self._edges(known) if edge.core.recovery is not None]
-        return self._both_sides(known, edges, wanted)
+        return final_check(known, self._edges(known), certify=self._spec.certify)
 
     def _step_check(self, known: Known) -> Measure | None:
         """The final check of a slowdown that stays, which nothing has confirmed before."""
-        edges = [edge for edge in self._edges(known) if edge.core.recovery is None]
-        return self._both_sides(known, edges, STEP_PROCESSES)
-
-    def _both_sides(self, known: Known, edges: Sequence[Edge], wanted: int) -> Measure | None:
-        """Return full-length visits on both sides of edges, unless they are made."""
-        values = sorted({v for edge in edges for v in edge.sides})
-        checked = Counter(known.evidence.of("final").value.tolist())
-        rounds = known.planned["final"] // wanted
-        if all(checked[v] >= wanted for v in values) or rounds >= MOST_FINALS:
-            return None
-        return Measure(
-            "final",
-            f"final check on both sides of each edge: {listing(values)}",
-            wanted * (tuple(Visit(v) for v in values),),
-        )
+        return step_check(known, self._edges(known))
 
     def _adjacency(self, known: Known) -> Measure | None:
         """P6: what lies between the tested values, at random: is there a second change?"""
-        edges = self._edges(known)
-        if not edges:
-            return None
-        if not known.planned["adjacency"]:
-            random = np.random.default_rng((self._spec.seed, 6))
-            inner = [edge.interior for edge in edges]
-            values = sorted(
-                {int(random.integers(a, b)) for pairs in inner for a, b in pairs if b > a}
-            )
-            if not values:
-                return None
-            message = f"a random look inside each bracket: {listing(values)}"
-            return Measure("adjacency", message, (tuple(Visit(v) for v in values),))
-        asked = Counter(known.evidence.of("adjacency").value.tolist())
-        odd = sorted({v for edge in edges for v in edge.odd if asked[v] < ADJACENCY_TRIALS})
-        if not odd:
-            return None
-        return Measure(
-            "adjacency",
-            f"{listing(odd)} contradicts its edge: again in other processes",
-            (ADJACENCY_TRIALS - 1) * (tuple(Visit(v) for v in odd),),
-        )
+        return adjacency(known, self._edges(known), seed=self._spec.seed)
 
     def _probes(self, values: Sequence[int], known: Known) -> tuple[Visit, ...]:
         """Return visits that may be ended once they have proved slow."""
@@ -338,27 +277,37 @@ class Search:
     def _screened(self, known: Known) -> Screen:
         """Return what everything but the confirmation looks like."""
         rows = known.evidence.of("calibrate", "screen", "rerun", "extend")
-        key = tuple(known.planned[s] for s in ("screen", "rerun", "extend"))
+        key = _fingerprint(rows)
         if key not in self._screens:
-            extended = bool(known.planned["extend"])
+            # A slowdown stays if it stays beyond the upper end; looking below says nothing of that.
+            extended = bool((rows.of("extend").value > self._high).any())
             self._screens[key] = read_screen(rows, self._place, extended=extended)
         return self._screens[key]
 
-    def _confirmation(self, known: Known) -> Confirmation | None:
+    def _confirmation(self, known: Known, *, final: bool = False) -> Confirmation | None:
         """Return how far the candidates are confirmed; ``None`` without any."""
         screen = self._screened(known)
         found = candidates(screen)
         if not found or self._spec.prevalence < 1:
             return None
         rows = known.evidence.of("calibrate", "screen", "rerun", "extend", "confirm")
-        key = (screen.value.size, rows.value.size)
+        key = (_fingerprint(rows), repr((known.confirming, final)).encode())
         if key not in self._confirmations:
-            self._confirmations[key] = confirm(found, screen, rows, self._place)
+            self._confirmations[key] = confirm(
+                found,
+                screen,
+                rows,
+                self._place,
+                blocks=known.confirming,
+                final=final,
+            )
         return self._confirmations[key]
 
-    def _edges(self, known: Known) -> tuple[Edge, ...]:
+    def _edges(self, known: Known, *, final: bool = False) -> tuple[Edge, ...]:
         """Return the edges of everything confirmed so far, and of a slowdown that stays."""
-        screen, confirmation = self._screened(known), self._confirmation(known)
+        if self._spec.prevalence < 1:
+            return ()  # labels of processes that are slow only sometimes locate no edge
+        screen, confirmation = self._screened(known), self._confirmation(known, final=final)
         rows = known.evidence.of("boundary", "final", "adjacency")
         found: tuple[Edge, ...] = ()
         if confirmation is not None and confirmation.cores:
@@ -390,3 +339,8 @@ class Search:
             passed = sum(test is not None and test.accepted for test in tests)
             return Finish(f"counts of slow processes: {passed} of {len(tests)} places passed")
         return Finish("no slow interval was found")
+
+
+def _fingerprint(rows: Evidence) -> bytes:
+    """Return what tells apart the rows that something was computed from."""
+    return rows.value.tobytes() + rows.log_s.tobytes()

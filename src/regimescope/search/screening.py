@@ -25,6 +25,8 @@ JITTER = 1 / 8
 WIDEST_GAP = 1 + 2 * JITTER
 # Below this an inversion is within what the minimum over noisy points does by itself (section 3).
 LEAST_INVERSION = 1.1
+# Fewer values have no shape (method, section 15).
+LEAST_GRID = 6
 CALIBRATION_REPEATS = 3
 RERUNS = 2
 
@@ -50,6 +52,7 @@ class Screen(NamedTuple):
         repeats: Trials behind each, shape (n,).
         sigma: Scale of one trial in log units; NaN when unknown.
         result: The shape with its curve and intervals.
+        extended: Whether the range was extended to see whether a step persists.
     """
 
     value: IntArray
@@ -57,6 +60,7 @@ class Screen(NamedTuple):
     repeats: IntArray
     sigma: float
     result: ShapeResult
+    extended: bool = False
 
 
 class Candidate(NamedTuple):
@@ -76,7 +80,8 @@ class Candidate(NamedTuple):
 def grid(low: int, high: int, width: int, random: np.random.Generator) -> tuple[int, ...]:
     """Return values of a stratified grid with jitter, so that no two are ``width`` apart or more.
 
-    Both ends belong to it. A fixed grid would miss what is periodic with it.
+    Both ends belong to it. A fixed grid would miss what is periodic with it. A wide gap makes it no
+    coarser than a verdict allows.
 
     Args:
         low: First value.
@@ -85,7 +90,7 @@ def grid(low: int, high: int, width: int, random: np.random.Generator) -> tuple[
         random: Source of the jitter.
     """
     gap = max(math.floor(width / WIDEST_GAP), 1)
-    strata = max(math.ceil((high - low) / gap), 1)
+    strata = max(math.ceil((high - low) / gap), LEAST_GRID - 1)
     centers = np.linspace(low, high, strata + 1)
     reach = (high - low) / strata * JITTER
     inner = np.floor(centers[1:-1] + random.uniform(-reach, reach, strata - 1) + 0.5)
@@ -148,7 +153,14 @@ def read_screen(evidence: Evidence, place: Place, *, extended: bool = False) -> 
         degree=place.degree,
         options=ShapeOptions(extended=extended),
     )
-    return Screen(np.unique(evidence.value), summary.median, summary.repeats, summary.sigma, result)
+    return Screen(
+        np.unique(evidence.value),
+        summary.median,
+        summary.repeats,
+        summary.sigma,
+        result,
+        extended,
+    )
 
 
 def candidates(screen: Screen) -> tuple[Candidate, ...]:

@@ -10,14 +10,16 @@ import numpy as np
 
 from regimescope import axes
 from regimescope.search.confirming import Core
-from regimescope.search.evidence import Evidence
+from regimescope.search.evidence import Evidence, IntArray
 from regimescope.search.screening import Place, Screen
 from regimescope.stats.boundary import label_errors
 from regimescope.stats.certificate import RankTest, fresh_step_test
 from regimescope.stats.curve import predict_log
 
 STEP_PROCESSES = 12
-STEP_ALPHA = 0.001
+# A check that moves the onset is repeated there, so often at most; the level is shared by them.
+MOST_FINALS = 3
+STEP_ALPHA = 0.001 / MOST_FINALS
 
 
 def step_of(screen: Screen, evidence: Evidence, place: Place) -> Core | None:
@@ -54,6 +56,9 @@ def step_of(screen: Screen, evidence: Evidence, place: Place) -> Core | None:
 def step_test(final: Evidence, before: int, first: int, place: Place) -> RankTest | None:
     """Test on fresh trials that latency jumps between two values; ``None`` without both sides.
 
+    Only the latest processes that visited both values count: earlier checks have helped to choose
+    the values, so that they are not fresh any more. What timed out is ranked last.
+
     Args:
         final: Trials of the final check.
         before: Last normal value.
@@ -61,8 +66,15 @@ def step_test(final: Evidence, before: int, first: int, place: Place) -> RankTes
         place: The axis.
     """
     low, high = axes.curve_steps([before, first], place.axis).tolist()
-    at_step = final.log_s[(final.value == first) & final.exact]
-    below = final.log_s[(final.value == before) & final.exact]
+    latest = final.where(np.isin(final.block, _latest_blocks(final, before, first)))
+    at_step = latest.ranked[latest.value == first]
+    below = latest.ranked[latest.value == before]
     if min(at_step.size, below.size) < STEP_PROCESSES or low <= 0:
         return None
     return fresh_step_test(at_step, below, steps=(low, high), degree=place.degree)
+
+
+def _latest_blocks(final: Evidence, before: int, first: int) -> IntArray:
+    """Return the blocks of the latest processes that visited both values."""
+    both = np.intersect1d(final.block[final.value == before], final.block[final.value == first])
+    return both[-STEP_PROCESSES:]

@@ -11,6 +11,9 @@ FloatArray: TypeAlias = NDArray[np.float64]
 IntArray: TypeAlias = NDArray[np.int64]
 BoolArray: TypeAlias = NDArray[np.bool_]
 
+# The normal law's ratio of standard deviation to median absolute deviation.
+MAD_TO_SD = 1.4826
+
 
 class Series(NamedTuple):
     """A response along an axis, sorted by the axis.

@@ -8,7 +8,6 @@ assumed instead, a machine that is slow only sometimes is located wrongly.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 from typing import NamedTuple
@@ -161,10 +160,9 @@ def locate(
     low, high = bracket
     place = _checked_bracket(low, high, edge)
     tried, hit = _checked_labels(place, queries, slow)
-    turned = edge == RECOVERY
-    rates = _checked_errors(errors, turned)
-    grid = _grid(high - low, rates)
     # A recovery is an onset of the complement.
+    turned = edge == RECOVERY
+    grid = _grid(high - low, _checked_errors(errors, turned))
     joint = _posterior(grid, tried - low, hit != turned)
     marginal = joint.sum(axis=0)
     expected_width = float(joint.sum(axis=1) @ grid.widths)
@@ -173,8 +171,6 @@ def locate(
     estimate = _quantile(marginal, 0.5)
     stopped = _stop_reason(interval, errors, tried.size)
     query = None if stopped else _next_query(grid, joint, marginal)
-    after = [grid.at(grid.slow, x) for x in (estimate - 1, estimate)]
-    chances = [float((joint * chance).sum()) for chance in after]
     return Boundary(
         bracket=place,
         estimate=low + estimate,
@@ -182,12 +178,21 @@ def locate(
         probability=marginal,
         expected_width=expected_width,
         level=level,
-        p_slow=_pair([1 - c if turned else c for c in chances]),
+        p_slow=_slow_beside(grid, joint, estimate, turned=turned),
         next_query=None if query is None else low + query,
         stopped=stopped,
         trials=tried.size,
         codes=("transition_zone",) if expected_width >= ZONE_WIDTH else (),
     )
+
+
+def _slow_beside(
+    grid: _Grid, joint: FloatArray, estimate: int, *, turned: bool
+) -> tuple[float, float]:
+    """Chance of a slow trial just before and at the estimate."""
+    after = [grid.at(grid.slow, x) for x in (estimate - 1, estimate)]
+    before, at = (float((joint * chance).sum()) for chance in after)
+    return (1 - before, 1 - at) if turned else (before, at)
 
 
 class _Grid(NamedTuple):
@@ -320,11 +325,6 @@ def split(boundary: Boundary, at: int) -> tuple[Bracket, Bracket]:
         inner = last if at > last else first
         return Bracket(inner, at, other), Bracket(at, bracket.high, bracket.edge)
     raise ValueError(f"{at} does not contradict a boundary in {boundary.interval}")
-
-
-def _pair(values: Sequence[float]) -> tuple[float, float]:
-    first, second = values
-    return first, second
 
 
 def _checked_bracket(low: int, high: int, edge: str) -> Bracket:

@@ -79,11 +79,12 @@ def fresh_certificate_test(slow: ArrayLike, longer: ArrayLike) -> RankTest:
     """Test on fresh trials that a budget is slower than a longer one; no curve and no margin.
 
     Args:
-        slow: log latency of fresh trials at the last confirmed budget, shape (a,).
-        longer: log latency of fresh trials at the right flanking control, shape (b,).
+        slow: log latency of fresh trials at the last confirmed budget, plus infinity for one that
+            timed out, shape (a,).
+        longer: log latency of fresh trials at the right flanking control, the same, shape (b,).
 
     Raises:
-        ValueError: an empty side or values that are not finite.
+        ValueError: an empty side, NaN or minus infinity.
     """
     return exact_rank_test(slow, longer, alternative="greater")
 
@@ -97,19 +98,20 @@ def fresh_step_test(
     degree can grow between the two steps, ``degree * log(S_k / S_{k-1})``.
 
     Args:
-        at_step: log latency of fresh trials at the first slow step S_k, shape (a,).
-        before: log latency of fresh trials at S_{k-1}, shape (b,).
+        at_step: log latency of fresh trials at the first slow step S_k, plus infinity for one
+            that timed out, shape (a,).
+        before: log latency of fresh trials at S_{k-1}, the same, shape (b,).
         steps: (S_{k-1}, S_k), ascending, positive.
         degree: degree of the expected curve.
 
     Raises:
-        ValueError: an empty side, values that are not finite, or steps that do not ascend.
+        ValueError: an empty side, NaN, minus infinity, or steps that do not ascend.
     """
     low, high = steps
     if not 0 < low < high:
         raise ValueError(f"steps must be positive and ascending, got {steps}")
     growth = degree * np.log(high / low)
-    deflated = finite_vector(at_step, "at_step") - np.log(STEP_MARGIN) - growth
+    deflated = np.asarray(at_step, dtype=np.float64) - np.log(STEP_MARGIN) - growth
     return exact_rank_test(deflated, before, alternative="greater")
 
 
@@ -117,17 +119,18 @@ def exact_rank_test(x: ArrayLike, y: ArrayLike, *, alternative: str = "two-sided
     """Exact Mann-Whitney test; with ties the exact permutation law of the mid-rank sum.
 
     Args:
-        x: values of the first sample, shape (a,), a >= 1.
-        y: values of the second sample, shape (b,), b >= 1.
+        x: values of the first sample, shape (a,), a >= 1. Plus infinity is a trial that ran out
+            of time: slower than every finite one, and all of them share the last rank.
+        y: values of the second sample, the same, shape (b,), b >= 1.
         alternative: ``greater`` (x tends to be greater), ``less`` or ``two-sided``.
 
     Returns:
         The p value; 1 when all values are equal.
 
     Raises:
-        ValueError: an empty side, values that are not finite, or an unknown alternative.
+        ValueError: an empty side, NaN, minus infinity, or an unknown alternative.
     """
-    first, second = finite_vector(x, "x"), finite_vector(y, "y")
+    first, second = _ranked_last(x, y)
     if first.size == 0 or second.size == 0:
         raise ValueError("a rank test needs values on both sides")
     if alternative not in {"greater", "less", "two-sided"}:
@@ -141,6 +144,19 @@ def exact_rank_test(x: ArrayLike, y: ArrayLike, *, alternative: str = "two-sided
     less = float(law[: observed + 1].sum())
     p = {"greater": greater, "less": less, "two-sided": 2 * min(greater, less)}[alternative]
     return RankTest(min(1.0, p), bool(pairs > TIED_SHARE), (first.size, second.size))
+
+
+def _ranked_last(x: ArrayLike, y: ArrayLike) -> tuple[FloatArray, FloatArray]:
+    """Return two samples with plus infinity replaced by a number above all finite ones."""
+    sides = [np.asarray(side, dtype=np.float64) for side in (x, y)]
+    both = np.concatenate([side.ravel() for side in sides])
+    finite = both[np.isfinite(both)]
+    last = float(finite.max()) + 1.0 if finite.size else 0.0
+    first, second = (
+        finite_vector(np.where(side == np.inf, last, side), name)
+        for side, name in zip(sides, ("x", "y"), strict=True)
+    )
+    return first, second
 
 
 def rank_sum_law(ranks: IntArray, size: int) -> FloatArray:

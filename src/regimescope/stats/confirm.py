@@ -15,6 +15,7 @@ from dataclasses import dataclass
 from typing import NamedTuple
 
 import numpy as np
+from numpy.typing import ArrayLike
 
 from regimescope.stats.arrays import finite_vector
 from regimescope.stats.certificate import RankTest
@@ -187,6 +188,7 @@ def confirm(
     *,
     rule: ConfirmationRule | None = None,
     final: bool = False,
+    blocks: ArrayLike | None = None,
 ) -> Confirmation:
     """Replay the looks that the finished blocks allow and say where the confirmation stands.
 
@@ -197,6 +199,8 @@ def confirm(
         rule: settings; None for the defaults.
         final: no further block will come. With fewer blocks than the first look needs, p values
             are given and nothing is accepted (``too_few_processes``).
+        blocks: labels of the finished blocks, also of those in which every trial failed; trials
+            of other blocks do not count. None: the blocks that have a trial.
 
     Raises:
         ValueError: malformed candidates or trials, or looks that do not ascend.
@@ -204,7 +208,8 @@ def confirm(
     settings = rule or ConfirmationRule()
     _check_plan(candidates, settings)
     rows = checked_trials(trials)
-    labels = np.unique(rows.block)
+    labels = np.unique(rows.block if blocks is None else finite_vector(blocks, "blocks"))
+    rows = rows.of(np.isin(rows.block, labels))
     state = _State(candidates, settings)
     looks = 0
     for size in settings.looks:

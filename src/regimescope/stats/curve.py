@@ -15,7 +15,7 @@ import numpy as np
 from numpy.typing import ArrayLike
 from scipy.optimize import least_squares, nnls
 
-from regimescope.stats.arrays import BoolArray, FloatArray, sorted_series
+from regimescope.stats.arrays import MAD_TO_SD, BoolArray, FloatArray, sorted_series
 from regimescope.stats.batched_cost import CostRule, batched_cost, huber_weight
 
 FAST_MARGIN = float(np.log(1.25))  # noise makes runs slow, never this much faster than expected
@@ -211,7 +211,7 @@ def residual_scale(residual: FloatArray, degree: int, *, floor: float) -> float:
     m = residual.size
     if m == 0:
         return floor
-    spread = 1.4826 * float(np.median(np.abs(residual - np.median(residual))))
+    spread = MAD_TO_SD * float(np.median(np.abs(residual - np.median(residual))))
     return max(spread * float(np.sqrt(m / max(m - degree - 1, 1))), floor)
 
 

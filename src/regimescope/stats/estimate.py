@@ -9,6 +9,7 @@ from numpy.typing import ArrayLike
 from scipy import stats
 
 from regimescope.stats.arrays import (
+    MAD_TO_SD,
     FloatArray,
     IntArray,
     finite_vector,
@@ -137,7 +138,7 @@ def pooled_repeat_scale(response: ArrayLike, group: ArrayLike) -> float:
             deviation = np.abs(part - np.median(part))
             deviations.append(repeat_scale_factor(part.size) * deviation[deviation > 0])
     pooled = np.concatenate(deviations)
-    return 1.4826 * float(np.median(pooled)) if pooled.size else 0.0
+    return MAD_TO_SD * float(np.median(pooled)) if pooled.size else 0.0
 
 
 def slowdown_interval(

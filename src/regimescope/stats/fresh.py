@@ -209,10 +209,10 @@ def deflated_test(candidate: Candidate, step: float, rows: Rows, r_min: float) -
     c = np.concatenate(_control_excess(candidate, rows))
     if min(x.size, c.size) == 0:
         return RankTest(1.0, False, (x.size, c.size))
-    return _rank_test(x, c, "greater")
+    return rank_test(x, c, "greater")
 
 
-def _rank_test(x: FloatArray, y: FloatArray, alternative: str) -> RankTest:
+def rank_test(x: FloatArray, y: FloatArray, alternative: str) -> RankTest:
     """Exact rank test, ``greater`` or ``two-sided``; infinite values share the last rank."""
     both = np.concatenate([x, y])
     finite = both[np.isfinite(both)]
@@ -265,5 +265,5 @@ def flank_check(
         return FlankCheck(difference, None, EXTEND if doubtful else AGREE)
     if not doubtful:
         return FlankCheck(difference, None, AGREE)
-    p = _rank_test(left, right, "two-sided").p_value
+    p = rank_test(left, right, "two-sided").p_value
     return FlankCheck(difference, p, MISMATCH if p <= rule.flank_alpha else AGREE)

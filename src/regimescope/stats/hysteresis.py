@@ -150,11 +150,7 @@ def factor_test(
     crossed = (cells[:, 1, 1] - cells[:, 0, 1] - cells[:, 1, 0] + cells[:, 0, 0]) / 2
     main = [Effect(float(d.mean()), _sign_flip_p(d)) for d in (by_first, by_second)]
     interaction = Effect(float(crossed.mean()), _sign_flip_p(crossed))
-    factor = None
-    for name, own, other in (("first", main[0], main[1]), ("second", main[1], main[0])):
-        rest = max(abs(other.log_effect), abs(interaction.log_effect))
-        if _matters(own) and rest < abs(own.log_effect) / 2:
-            factor = name
+    factor = _only_factor(main[0], main[1], interaction)
     few = 2.0 ** (1 - by_first.size) > FACTOR_ALPHA
     codes = {"axis_mixed": factor is None, "too_few_processes": few}
     return FactorTest(
@@ -165,6 +161,16 @@ def factor_test(
         blocks=cells.shape[0],
         codes=tuple(code for code, holds in codes.items() if holds),
     )
+
+
+def _only_factor(first: Effect, second: Effect, interaction: Effect) -> str | None:
+    """Name the factor that alone is the cause; None where neither or both matter."""
+    factor = None
+    for name, own, other in (("first", first, second), ("second", second, first)):
+        rest = max(abs(other.log_effect), abs(interaction.log_effect))
+        if _matters(own) and rest < abs(own.log_effect) / 2:
+            factor = name
+    return factor
 
 
 def _matters(effect: Effect) -> bool:

@@ -15,6 +15,10 @@ GAP_SIGMAS = 6.0  # a gap that noise alone makes once in millions
 LEAST_POOLED = 20  # trials below which the largest gap is an accident
 LEAST_PROCESSES = 2  # of each label; one slow process may be an accident
 LEAST_CONSTANT = 0.9  # share of repeated processes that must keep their label
+# One process on a side is an outlier, not a level. Accidents slow a run down and do not speed it
+# up, so that two fast ones are a level sooner than two slow ones.
+LEAST_FAST = 2
+LEAST_SLOW = 4
 
 
 class Lottery(NamedTuple):
@@ -54,6 +58,77 @@ class Modes(NamedTuple):
     size: tuple[int, int]
 
 
+class Gap(NamedTuple):
+    """The widest gap between neighboring values.
+
+    Attributes:
+        width: from the value below it to the one above.
+        below: number of values below it.
+        middle: the level halfway.
+    """
+
+    width: float
+    below: int
+    middle: float
+
+
+def widest_gap(values: ArrayLike, *, below: int, above: int) -> Gap | None:
+    """Find the widest gap that leaves enough values on both sides.
+
+    Args:
+        values: any order, shape (n,).
+        below: least number of values under it, >= 1.
+        above: least number over it, >= 1.
+
+    Returns:
+        None with fewer values than both sides need.
+
+    Raises:
+        ValueError: values that are not finite, or a side that needs none.
+    """
+    if min(below, above) < 1:
+        raise ValueError(f"a gap has a value on each side, got {below} and {above}")
+    ordered = np.sort(finite_vector(values, "values"))
+    if ordered.size < below + above:
+        return None
+    gaps = np.diff(ordered)[below - 1 : ordered.size - above]
+    k = below + int(np.argmax(gaps))
+    return Gap(float(gaps[k - below]), k, float((ordered[k - 1] + ordered[k]) / 2))
+
+
+def is_wide(gap: Gap | None, sigma: float) -> bool:
+    """Return whether a gap exceeds log 1.3 and six times a scale; NaN counts as a scale of 0."""
+    noise = 0.0 if np.isnan(sigma) else sigma
+    return gap is not None and gap.width > max(LEAST_GAP, GAP_SIGMAS * noise)
+
+
+def level_split(levels: ArrayLike, *, least: float, floor: float) -> float | None:
+    """Find the log latency between two tight levels of processes, one number for each of them.
+
+    A slow accident scatters, a level repeats itself: hence several processes on each side, and a
+    gap six times as wide as the scatter of either.
+
+    Args:
+        levels: log level of each process, shape (n,).
+        least: least log ratio of the two medians that counts.
+        floor: least scatter assumed of a side, log units.
+
+    Returns:
+        None if there are no two levels.
+
+    Raises:
+        ValueError: values that are not finite.
+    """
+    gap = widest_gap(levels, below=LEAST_FAST, above=LEAST_SLOW)
+    if gap is None:
+        return None
+    ordered = np.sort(np.asarray(levels, dtype=np.float64))
+    fast, slow = ordered[: gap.below], ordered[gap.below :]
+    spread = max(float(np.std(fast, ddof=1)), float(np.std(slow, ddof=1)), floor)
+    apart = float(np.median(slow) - np.median(fast))
+    return None if apart < least or gap.width <= GAP_SIGMAS * spread else gap.middle
+
+
 def largest_gap_split(log_latency: ArrayLike, *, sigma: float) -> float | None:
     """Level between two modes of one budget, in the middle of the largest gap.
 
@@ -70,17 +145,13 @@ def largest_gap_split(log_latency: ArrayLike, *, sigma: float) -> float | None:
     Raises:
         ValueError: values that are not finite, or a negative sigma.
     """
-    values = np.sort(finite_vector(log_latency, "log_latency"))
-    noise = 0.0 if np.isnan(sigma) else sigma
-    if noise < 0:
+    values = finite_vector(log_latency, "log_latency")
+    if sigma < 0:
         raise ValueError(f"sigma must not be negative, got {sigma}")
     if values.size < LEAST_POOLED:
         return None
-    gaps = np.diff(values)[1:-1]
-    widest = int(np.argmax(gaps))
-    if gaps[widest] <= max(LEAST_GAP, GAP_SIGMAS * noise):
-        return None
-    return float((values[widest + 1] + values[widest + 2]) / 2)
+    gap = widest_gap(values, below=LEAST_PROCESSES, above=LEAST_PROCESSES)
+    return gap.middle if gap is not None and is_wide(gap, sigma) else None
 
 
 def process_lottery(slow: ArrayLike, process: ArrayLike) -> Lottery:

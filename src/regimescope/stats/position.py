@@ -231,16 +231,21 @@ def periodic_spikes(
     """
     series = sorted_series(context, log_itl)
     first = int(series.steps[0])
-    if (np.diff(series.steps) != 1).any():
-        raise ValueError("periodic spikes need consecutive context lengths")
-    if any(period < 2 for period in periods):
-        raise ValueError(f"periods must be at least 2, got {list(periods)}")
+    _check_consecutive(series.steps, periods)
     resolved = [p for p in sorted(set(periods)) if series.steps.size // p >= LEAST_CYCLES]
     for period in resolved:
         found = _spikes_of(series.response, first, period, phase, len(resolved))
         if found is not None and found.p_value <= alpha:
             return found
     return None
+
+
+def _check_consecutive(steps: FloatArray, periods: Sequence[int]) -> None:
+    """Refuse what has no phase: context lengths with gaps, and periods of one step."""
+    if (np.diff(steps) != 1).any():
+        raise ValueError("periodic spikes need consecutive context lengths")
+    if any(period < 2 for period in periods):
+        raise ValueError(f"periods must be at least 2, got {list(periods)}")
 
 
 def _spikes_of(

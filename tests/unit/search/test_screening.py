@@ -25,6 +25,7 @@ def evidence_of(values: np.ndarray, seconds: np.ndarray) -> Evidence:
         np.log(seconds),
         np.zeros(n, dtype=np.int64),
         np.ones(n, dtype=bool),
+        np.zeros(n, dtype=bool),
         ("screen",) * n,
     )
 
