@@ -22,6 +22,7 @@ class Reason(str, Enum):
     TOKEN_COUNT_MISMATCH = "token_count_mismatch"
     TOKENS_NOT_VERIFIED = "tokens_not_verified"
     BACKEND_FAILURES = "backend_failures"
+    CACHED_PROMPT = "cached_prompt"
     # plan
     TOO_FEW_BUDGETS = "too_few_budgets"
     TOO_FEW_NORMAL_BUDGETS = "too_few_normal_budgets"
@@ -37,6 +38,7 @@ class Reason(str, Enum):
     NO_CONTROL = "no_control"
     GAP_TOO_WIDE = "gap_too_wide"
     LIMIT_REACHED = "limit_reached"
+    INTERRUPTED = "interrupted"
     # noise
     OBSERVER_EFFECT = "observer_effect"
     DRIFT_VETO = "drift_veto"
@@ -96,42 +98,44 @@ _MEANINGS: dict[Reason, str] = {
     Reason.MIXED_SERIES: "the rows belong to different series and must not be pooled",
     Reason.TOKEN_COUNT_MISMATCH: "trials with another token count than their budget are left out",
     Reason.TOKENS_NOT_VERIFIED: "the number of tokens produced was not recorded",
-    Reason.BACKEND_FAILURES: "more than a third of the trials of a budget failed",
-    Reason.TOO_FEW_BUDGETS: "fewer than 6 budgets; measure more of them",
-    Reason.TOO_FEW_NORMAL_BUDGETS: "fewer than 4 normal budgets to draw the baseline from",
-    Reason.NO_REPLICATION: "one trial per budget, so the noise is unknown; repeat the scan",
-    Reason.SINGLE_PROCESS: "all trials ran in one process; use --processes 3 or more",
+    Reason.BACKEND_FAILURES: "more than a third of the trials of some {one} failed",
+    Reason.CACHED_PROMPT: "trials whose prompt came from a cache in part are left out",
+    Reason.TOO_FEW_BUDGETS: "fewer than 6 {many}",
+    Reason.TOO_FEW_NORMAL_BUDGETS: "fewer than 4 normal {many} to draw the baseline from",
+    Reason.NO_REPLICATION: "one trial for each {one}, so the noise is unknown",
+    Reason.SINGLE_PROCESS: "all trials ran in one process",
     Reason.TOO_FEW_PROCESSES: "fewer than 6 processes, too few to confirm a regime",
     Reason.MISSING_PROCESS_RUN: "which process measured each row is unknown",
-    Reason.FIXED_ORDER: "budgets were visited in a fixed order, so time and budget are mixed",
+    Reason.FIXED_ORDER: "{many} were visited in a fixed order, so time and {one} are mixed",
     Reason.MISSING_ORDER: "the order of the trials is unknown, so drift cannot be tested",
-    Reason.ORDER_CONFOUNDED: "what ran before a trial differs between budgets",
+    Reason.ORDER_CONFOUNDED: "what ran before a trial differs between {many}",
     Reason.TIME_AND_AXIS_CONFOUNDED: "one monotone pass mixes time with the swept axis",
     Reason.CAPACITY_COVARIES: "the allocated capacity follows the swept axis",
-    Reason.NO_CONTROL: "no normal budget on one side of the slow interval",
+    Reason.NO_CONTROL: "no normal {one} on one side of the slow interval",
     Reason.GAP_TOO_WIDE: "the grid has gaps wider than the regimes looked for",
-    Reason.LIMIT_REACHED: "the measurement ended before the plan was done; --resume finishes it",
+    Reason.LIMIT_REACHED: "planned trials are missing: the run ended early, or they were lost",
+    Reason.INTERRUPTED: "the measurement was interrupted",
     Reason.OBSERVER_EFFECT: "stamping every token changes the total time",
-    Reason.DRIFT_VETO: "the machine drifted; blocks were dropped",
+    Reason.DRIFT_VETO: "the machine changed its speed during blocks, which were left out",
     Reason.WARM_UP_SUSPECTED: "first trials are slower than later ones",
     Reason.TIED_TIMER: "many equal times: the timer is coarse",
     Reason.ZERO_SPREAD: "repeats are identical, so a floor replaces the noise estimate",
     Reason.NOISY: "the scatter is too large to see a slowdown of 1.25x",
     Reason.BETWEEN_PROCESS_SPREAD: "processes differ in level",
     Reason.OCCASION_SHIFT: "occasions differ in level",
-    Reason.GROWTH_WITHIN_POINT: "repeats of one budget rise in order",
+    Reason.GROWTH_WITHIN_POINT: "repeats of one {one} rise in order",
     Reason.CURVE_INADMISSIBLE: "no convex increasing curve lies below the measurements",
     Reason.CURVE_FAILED: "no expected-latency curve could be fitted",
-    Reason.REDUCED_DEGREE: "few normal budgets, so the baseline is simpler than usual",
-    Reason.FLAT_CURVE: "latency does not depend on the budget; did the budget reach the backend?",
-    Reason.NOT_INCREASING: "latency falls with the budget throughout",
-    Reason.NO_ABSOLUTE_REFERENCE: "if every budget is slow, nothing here can show it",
+    Reason.REDUCED_DEGREE: "few normal {many}, so the baseline is simpler than usual",
+    Reason.FLAT_CURVE: "latency does not depend on the {one}; did it reach the backend?",
+    Reason.NOT_INCREASING: "latency falls with the {one} throughout",
+    Reason.NO_ABSOLUTE_REFERENCE: "if every {one} is slow, nothing here can show it",
     Reason.BELOW_MARGIN: "a real but small deviation, below the margin of 1.25x",
     Reason.AMBIGUOUS_SHAPE: "two shapes explain the measurements about equally well",
     Reason.PERIOD_UNRESOLVED: "too few periods measured to be sure of the period",
-    Reason.LEFT_CENSORED: "slow from the first budget on; start the sweep lower",
-    Reason.RIGHT_CENSORED: "no recovery up to the last budget; extend the sweep upwards",
-    Reason.REFERENCE_MISMATCH: "the budgets on both sides disagree about what is normal",
+    Reason.LEFT_CENSORED: "slow from the first {one} on",
+    Reason.RIGHT_CENSORED: "no recovery up to the last {one}",
+    Reason.REFERENCE_MISMATCH: "the {many} on both sides disagree about what is normal",
     Reason.TRANSITION_ZONE: "the edge is gradual, not a single token",
     Reason.BOUNDARY_CONTRADICTION: "more than one change inside an edge bracket",
     Reason.HISTORY_DEPENDENT: "the edges move with the order of the trials",
@@ -141,7 +145,7 @@ _MEANINGS: dict[Reason, str] = {
     Reason.CHUNKED_STREAM: "the stream delivers several tokens in a chunk",
     Reason.SHORT_TRACE: "traces shorter than 24 tokens",
     Reason.SUMMARY_STATISTICS_ONLY: "only means or medians are given, not the single runs",
-    Reason.BUDGET_EQUALS_PROCESS: "each budget had its own process; the two cannot be told apart",
+    Reason.BUDGET_EQUALS_PROCESS: "each {one} had its own process; the two cannot be told apart",
     Reason.CACHED_PROMPT_UNKNOWN: "whether the prompt was cached is unknown",
     Reason.INTERPOLATED_TIMES: "per-token times are interpolated, not measured",
     Reason.PHASE_UNSYNCHRONIZED: "prefill and decode were timed without synchronizing the device",
@@ -157,6 +161,57 @@ _MEANINGS: dict[Reason, str] = {
 }
 
 
-def meaning(reason: Reason) -> str:
-    """Return the sentence, without a final period, that explains a reason code to a user."""
-    return _MEANINGS[reason]
+# What can be done about a limit, by who chose what was measured. Nobody is asked to repeat a
+# measurement with options of ours that somebody else has made.
+_REMEDIES: dict[Reason, dict[str, str]] = {
+    Reason.TOO_FEW_BUDGETS: {
+        "search": "use a smaller --min-width or a wider --range",
+        "plan": "measure more of them",
+        "import": "a curve needs more of them",
+    },
+    Reason.NO_REPLICATION: {
+        "search": "the candidates alone are repeated",
+        "plan": "use --processes 3 or more",
+    },
+    Reason.SINGLE_PROCESS: {
+        "search": "what is slow in some processes only is looked for with --prevalence",
+        "plan": "use --processes 3 or more",
+    },
+    Reason.LIMIT_REACHED: dict.fromkeys(("search", "plan"), "--resume measures them"),
+    Reason.INTERRUPTED: dict.fromkeys(("search", "plan"), "--resume finishes it"),
+    Reason.DRIFT_VETO: dict.fromkeys(
+        ("search", "plan"), "let it cool, end other load, see `regimescope doctor`"
+    ),
+    Reason.WARM_UP_SUSPECTED: {
+        "search": "warm-ups are left out of the curve; a longer --warm-up-s shows when they end",
+        "plan": "warm-ups are left out of the curve; a longer --warm-up-s shows when they end",
+        "import": "they stay in the curve",
+    },
+    Reason.LEFT_CENSORED: {
+        "search": "use a lower --range",
+        "plan": "start the sweep lower",
+        "import": "smaller ones would show where it begins",
+    },
+    Reason.RIGHT_CENSORED: {
+        "search": "use a higher --range",
+        "plan": "extend the sweep upwards",
+        "import": "larger ones would show whether it ends",
+    },
+}
+
+
+def meaning(
+    reason: Reason, *, one: str = "budget", many: str = "budgets", origin: str | None = None
+) -> str:
+    """Return the sentence, without a final period, that explains a reason code to a user.
+
+    Args:
+        reason: The code.
+        one: What a value of the swept axis is called.
+        many: What several of them are called.
+        origin: Who chose what was measured (``search``, ``plan`` or ``import``), for what can be
+            done about it; without it nothing is recommended.
+    """
+    sentence = _MEANINGS[reason].format(one=one, many=many)
+    remedy = _REMEDIES.get(reason, {}).get(origin or "")
+    return f"{sentence}; {remedy}" if remedy else sentence

@@ -6,13 +6,18 @@ Conclusions are recomputed from records, never stored as truth (design, section 
 from __future__ import annotations
 
 from enum import Enum
-from typing import Any
+from typing import Any, Literal
 
 import msgspec
 
 from regimescope.reasons import Reason
 
 SCHEMA_VERSION = 1
+
+# Far below what any timer resolves, and far above what logarithms lose.
+SIGNIFICANT_DIGITS = 12
+
+Origin = Literal["search", "plan", "import"]
 
 
 class Verdict(str, Enum):
@@ -101,6 +106,7 @@ class Noise(Result, frozen=True, kw_only=True):
         warm_up: First generation of a process over later ones of the same budget.
         observer: Total time with a stamp at every token over that without.
         vetoed: Blocks dropped because the machine changed its speed.
+        veto_shift: The largest factor by which it did so during one of them.
     """
 
     within: float | None = None
@@ -109,6 +115,7 @@ class Noise(Result, frozen=True, kw_only=True):
     warm_up: Estimate | None = None
     observer: Estimate | None = None
     vetoed: int | None = None
+    veto_shift: float | None = None
 
 
 class Regime(Result, frozen=True, kw_only=True):
@@ -123,6 +130,7 @@ class Regime(Result, frozen=True, kw_only=True):
         ratio_to_reference: Latency at the first slow value over that at the last normal one before
             it, as published reports compute it. Not comparable between different steps.
         share: Share of processes that are slow inside, where not all of them are.
+        period: Steps from one slow one to the next, where single steps recur.
         lost_s: Seconds above the expectation, summed over one trial at every measured slow value.
         follows: What the slowness follows, where the steps of the trials tell: ``budget`` (or the
             state it brings about), or ``context_length``.
@@ -139,6 +147,7 @@ class Regime(Result, frozen=True, kw_only=True):
     peak: Estimate | None = None
     ratio_to_reference: float | None = None
     share: Estimate | None = None
+    period: int | None = None
     lost_s: float | None = None
     follows: str | None = None
     prefix: Prefix | None = None
@@ -161,6 +170,9 @@ class Certificate(Result, frozen=True, kw_only=True):
 
 class Point(Result, frozen=True, kw_only=True):
     """One value of the swept axis.
+
+    In a search a trial that was ended early, having proved slow, stands for what it would have
+    come to.
 
     Attributes:
         x: Value of the swept axis.
@@ -219,6 +231,10 @@ class Guarantee(Result, frozen=True, kw_only=True):
         false_regimes: Largest probability that any regime of a sweep is false.
         edge_error: Largest probability that an edge lies outside its interval.
         tokens: Tokens decoded, warm-ups included.
+        looked: Least and largest value measured, where the search left its range to see whether a
+            slow interval ends beyond it.
+        processes: Process runs that the trials come from; one of them shows no process lottery.
+        final_processes: Fresh process runs of the final check; absent where it was not made.
         withdrawn: Why the promise does not hold, if it does not.
     """
 
@@ -230,6 +246,9 @@ class Guarantee(Result, frozen=True, kw_only=True):
     false_regimes: float
     edge_error: float
     tokens: int
+    looked: tuple[int, int] | None = None
+    processes: int | None = None
+    final_processes: int | None = None
     withdrawn: tuple[Reason, ...] = ()
 
 
@@ -272,6 +291,8 @@ class Conclusion(Result, frozen=True, kw_only=True):
         schema_version: Version of this object.
         run: Name of the run.
         axis: The swept axis.
+        origin: Who chose what was measured: a search, a fixed plan of ours, or somebody else, whose
+            measurements were imported. It decides what can be done about a limit.
         verdict: The primary class.
         grade: Strength of the evidence for it.
         reasons: Reason codes.
@@ -290,6 +311,7 @@ class Conclusion(Result, frozen=True, kw_only=True):
     schema_version: int = msgspec.field(default=SCHEMA_VERSION)
     run: str
     axis: str
+    origin: Origin | None = None
     verdict: Verdict
     grade: Grade
     counts: Counts
@@ -303,6 +325,27 @@ class Conclusion(Result, frozen=True, kw_only=True):
     modes: Modes | None = None
     guarantee: Guarantee | None = None
     apart: tuple[Conclusion, ...] = ()
+
+
+def rounded(conclusion: Conclusion) -> Conclusion:
+    """Return a conclusion with every number to twelve significant digits.
+
+    Numbers that went through a logarithm and back differ from what was measured in the sixteenth
+    digit, so that a median could exceed the largest value that it is the median of.
+    """
+    table = _rounded(msgspec.to_builtins(conclusion))
+    return msgspec.convert(table, Conclusion)
+
+
+def _rounded(value: Any) -> Any:
+    """Return a value of builtin types with every float in it rounded."""
+    if isinstance(value, float):
+        return float(f"{value:.{SIGNIFICANT_DIGITS}g}")
+    if isinstance(value, dict):
+        return {key: _rounded(part) for key, part in value.items()}
+    if isinstance(value, list | tuple):
+        return [_rounded(part) for part in value]
+    return value
 
 
 def to_json(conclusion: Conclusion) -> bytes:

@@ -14,11 +14,12 @@ from typing import NamedTuple
 import numpy as np
 from msgspec.structs import replace
 
-from regimescope.analysis.position import block_medians, has_trace
+from regimescope.analysis.position import has_trace
 from regimescope.analysis.sweep import FloatArray
 from regimescope.records import Trial
 from regimescope.results import Prefix, Regime, Verdict
 from regimescope.stats.certificate import exact_rank_test
+from regimescope.stats.position import block_medians
 
 # Fewer processes on a side cannot reach a p value worth naming (method, 1.2).
 LEAST_PROCESSES = 6
@@ -65,7 +66,8 @@ def attribute(
         regime: A slow interval of budgets.
         regimes: All of them.
         trials: Stamped trials of the sweep.
-        positions: Slow intervals of context length found in the steps of all trials.
+        positions: What is slow by context length in the steps of all trials; only intervals count,
+            since single steps of a period slow every generation alike.
     """
     shared = _shared_steps(regime, regimes, trials)
     if shared is None:
@@ -80,7 +82,8 @@ def attribute(
         p_value=test.p_value,
         n=n,
     )
-    return replace(regime, prefix=prefix, follows=_follows(prefix, shared, positions))
+    intervals = [p for p in positions if p.verdict is Verdict.SPIKE]
+    return replace(regime, prefix=prefix, follows=_follows(prefix, shared, intervals))
 
 
 def _follows(prefix: Prefix, shared: _Shared, positions: Sequence[Regime]) -> str | None:
@@ -141,7 +144,7 @@ def _blocks(trials: Sequence[Trial]) -> dict[int | None, FloatArray]:
     """Return the block medians of each process, over its shortest generation."""
     by_process: dict[int | None, list[FloatArray]] = defaultdict(list)
     for trial in trials:
-        by_process[trial.process_run].append(block_medians(np.log(np.asarray(trial.itl_s))))
+        by_process[trial.process_run].append(block_medians(trial.itl_s or ()))
     found: dict[int | None, FloatArray] = {}
     for process, blocks in by_process.items():
         length = min(block.size for block in blocks)

@@ -12,6 +12,7 @@ from regimescope.search.confirming import Core
 from regimescope.search.edges import Edge
 from regimescope.search.evidence import Evidence
 from regimescope.search.phases import Findings
+from regimescope.search.stepping import MOST_FINALS
 from regimescope.stats.boundary import is_slow
 from regimescope.stats.certificate import fresh_certificate_test
 from regimescope.stats.curve import predict_log
@@ -55,7 +56,7 @@ def _agrees(final: Evidence, core: Core, onset: Edge, recovery: Edge, found: Fin
         return False
     steps = axes.curve_steps(final.value, found.place.axis)
     slow = is_slow(final.log_s - predict_log(confirmation.curve, steps), core.delta)
-    slow = slow | ~final.exact
+    slow = slow | final.timed_out
     for edge, (before, after) in ((onset, (False, True)), (recovery, (True, False))):
         for value, expected in zip(edge.sides, (before, after), strict=True):
             here = slow[final.value == value]
@@ -67,14 +68,17 @@ def _agrees(final: Evidence, core: Core, onset: Edge, recovery: Edge, found: Fin
 def _certified(core: Core, recovery: Edge, found: Findings) -> bool:
     """Return whether a longer value is faster on fresh trials: evidence without any curve."""
     last, after = recovery.sides
-    for rows, slow, longer in (
-        (found.evidence.of("final"), last, after),
-        (found.evidence.of("confirm"), core.values[-1], _flank(core, found)),
+    for rows, slow, longer, alpha in (
+        # Earlier final checks may have moved the edge that a later one is made at.
+        (found.evidence.of("final"), last, after, CERTIFICATE_ALPHA / MOST_FINALS),
+        (found.evidence.of("confirm"), core.values[-1], _flank(core, found), CERTIFICATE_ALPHA),
     ):
-        a = rows.log_s[(rows.value == slow) & rows.exact]
-        b = rows.log_s[(rows.value == longer) & rows.exact]
+        # What ran out of time is slower than all others, not absent.
+        told = rows.exact | rows.timed_out
+        a = rows.ranked[told & (rows.value == slow)]
+        b = rows.ranked[told & (rows.value == longer)]
         if min(a.size, b.size) >= LEAST_PROCESSES:
-            return fresh_certificate_test(a, b).p_value <= CERTIFICATE_ALPHA
+            return fresh_certificate_test(a, b).p_value <= alpha
     return False
 
 

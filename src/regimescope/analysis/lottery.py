@@ -6,6 +6,7 @@ nothing in common, so that no curve is fitted: the levels themselves are what th
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from typing import NamedTuple
 
@@ -18,14 +19,8 @@ from regimescope.results import Estimate, Modes, Verdict
 from regimescope.stats.drift import drift_test
 from regimescope.stats.epidemic import SCALE_FLOOR
 from regimescope.stats.estimate import wilson_interval
+from regimescope.stats.lottery import level_split, modes
 
-# One process on a side is an outlier, not a level. Accidents slow a run down and do not speed it
-# up, so that two fast ones are a level sooner than two slow ones.
-LEAST_FAST = 2
-LEAST_SLOW = 4
-# A gap stands out from the scatter on both sides of it when it is so many times as large
-# (method, section 8.4).
-GAP_SCALES = 6.0
 # Fewer processes than a confirmation needs show no absence of levels either (method, section 5).
 LEAST_PROCESSES = 6
 
@@ -69,7 +64,7 @@ def compare_processes(sweep: Sweep, trials: Sequence[Trial], *, r_min: float) ->
     if np.ptp(levels) < least:
         verdict = Verdict.INCONCLUSIVE if few else Verdict.CLEAN
         return Lottery(verdict, None, few)
-    cut = _cut(levels, least)
+    cut = level_split(levels, least=least, floor=SCALE_FLOOR)
     if cut is not None:
         modes = _modes(levels, cut)
         return Lottery(Verdict.BIMODAL, modes, (Reason.BETWEEN_PROCESS_SPREAD, *few))
@@ -80,29 +75,12 @@ def compare_processes(sweep: Sweep, trials: Sequence[Trial], *, r_min: float) ->
     return Lottery(Verdict.INCONCLUSIVE, None, (*why, *few))
 
 
-def _cut(levels: FloatArray, least: float) -> float | None:
-    """Return a log latency between two tight levels; ``None`` if there are no two.
-
-    A slow accident scatters, a level repeats itself: hence several processes on each side, and a
-    gap far beyond the scatter of either.
-    """
-    ordered = np.sort(levels)
-    if ordered.size < LEAST_FAST + LEAST_SLOW:
-        return None
-    inner = np.diff(ordered)[LEAST_FAST - 1 : ordered.size - LEAST_SLOW]
-    k = LEAST_FAST + int(np.argmax(inner))
-    fast, slow = ordered[:k], ordered[k:]
-    spread = max(float(np.std(fast, ddof=1)), float(np.std(slow, ddof=1)), SCALE_FLOOR)
-    apart = float(np.median(slow) - np.median(fast))
-    if apart < least or slow[0] - fast[-1] <= GAP_SCALES * spread:
-        return None
-    return float(fast[-1] + slow[0]) / 2
-
-
 def _modes(levels: FloatArray, cut: float) -> Modes:
+    """Return both levels of processes, and the share of the slow ones."""
     slow = levels > cut
-    share = wilson_interval(int(slow.sum()), levels.size)
-    fast_s, slow_s = (float(np.exp(np.median(levels[side]))) for side in (~slow, slow))
+    both = modes(levels, slow)
+    share = wilson_interval(both.size[1], levels.size)
+    fast_s, slow_s = (math.exp(level or 0.0) for level in (both.normal, both.slow))
     return Modes(
         fast_s=fast_s,
         slow_s=slow_s,

@@ -20,10 +20,12 @@ from regimescope.stats.drift import (
     DRIFT_ALPHA,
     Drift,
     drift_test,
+    median_polish,
     variance_components,
     warm_up_test,
 )
 from regimescope.stats.estimate import Estimate as Interval
+from regimescope.stats.lottery import is_wide, widest_gap
 from regimescope.stats.shift import hodges_lehmann
 
 # Processes whose levels differ by more than this are worth a word.
@@ -33,9 +35,6 @@ MENTIONED_SPREAD = math.log(1.1)
 MENTIONED_SHIFT = math.log(1.05)
 # From two processes the one that drifts cannot be told from the one that does not.
 LEAST_PROCESSES = 3
-# Two levels are apart when the gap between them exceeds both (method, section 8.4).
-LEAST_GAP = math.log(1.3)
-GAP_SIGMAS = 6.0
 # One process on a side is an outlier, not a level.
 LEAST_PER_LEVEL = 2
 # The stamped and the plain arm agree when the interval of their ratio lies within this.
@@ -76,25 +75,14 @@ def disturbances(
     """
     trials = selection.trials
     process = np.array([-1 if t.process_run is None else t.process_run for t in trials])
-    reasons: list[Reason] = []
     shift = _occasion_shift(trials, block_effect)
-    if np.ptp(shift) > MENTIONED_SHIFT:
-        reasons.append(Reason.OCCASION_SHIFT)
     level = residual - shift
     # With the levels of the budgets removed, the trials of a process are repeats of each other.
-    one_budget = np.zeros(len(trials))
-    known = bool((process >= 0).all())
-    spread = variance_components(level, one_budget, process) if known else None
-    if spread is not None and spread.between_pooled > MENTIONED_SPREAD:
-        reasons.append(Reason.BETWEEN_PROCESS_SPREAD)
-    drift = _drift(trials, residual - block_effect, process)
+    known = bool(trials) and bool((process >= 0).all())
+    spread = variance_components(level, np.zeros(len(trials)), process) if known else None
+    drift = _drift(trials, residual - block_effect, process) if trials else None
     warm_up = warm_up_test(_warm_up_differences(selection) or list(first_repeats))
-    if warm_up.suspected:
-        reasons.append(Reason.WARM_UP_SUSPECTED)
     observer = observer_effect(selection.observed)
-    if observer is not None and not _within(observer, 1 + OBSERVER_MARGIN):
-        reasons.append(Reason.OBSERVER_EFFECT)
-    sigma = 0.0 if spread is None or math.isnan(spread.within_pooled) else spread.within_pooled
     noise = Noise(
         within=None if spread is None else _known(spread.within_pooled),
         between=None if spread is None else _known(spread.between_pooled),
@@ -102,14 +90,27 @@ def disturbances(
         warm_up=_as_ratio(warm_up.change, warm_up.size),
         observer=observer,
         vetoed=len(selection.vetoed) or None,
+        veto_shift=selection.veto_shift,
     )
     drifts = drift is not None and drift.flagged
     return Disturbance(
         noise,
-        tuple(reasons),
+        _noise_reasons(noise, shift, suspected=warm_up.suspected),
         drifts=drifts or _one_process_drifts(trials, residual - block_effect, process),
-        bimodal=_two_levels(level, process, sigma),
+        bimodal=_two_levels(level, process, noise.within or 0.0),
     )
+
+
+def _noise_reasons(noise: Noise, shift: FloatArray, *, suspected: bool) -> tuple[Reason, ...]:
+    """Return the disturbances that are worth a word."""
+    codes = {
+        Reason.OCCASION_SHIFT: bool(shift.size) and bool(np.ptp(shift) > MENTIONED_SHIFT),
+        Reason.BETWEEN_PROCESS_SPREAD: (noise.between or 0.0) > MENTIONED_SPREAD,
+        Reason.WARM_UP_SUSPECTED: suspected,
+        Reason.OBSERVER_EFFECT: noise.observer is not None
+        and not _within(noise.observer, 1 + OBSERVER_MARGIN),
+    }
+    return tuple(code for code, holds in codes.items() if holds)
 
 
 def _occasion_shift(trials: Sequence[Trial], block_effect: FloatArray) -> FloatArray:
@@ -120,6 +121,32 @@ def _occasion_shift(trials: Sequence[Trial], block_effect: FloatArray) -> FloatA
         rows = np.array([trial.occasion == name for trial in trials])
         shift[rows] = np.median(block_effect[rows])
     return shift
+
+
+def occasion_effects(trials: Sequence[Trial], values: IntArray, log_s: FloatArray) -> FloatArray:
+    """Return what the occasion of each trial adds, from the values that several occasions visited.
+
+    A search that was taken up again goes on elsewhere on its axis, so that whole occasions cannot
+    be compared; values that fewer than two of them visited say nothing of their difference.
+
+    Args:
+        trials: The trials.
+        values: Value of the axis of each, shape (trials,).
+        log_s: Log latency of each, shape (trials,).
+
+    Returns:
+        Shape (trials,); zero for one occasion, and where too few values are shared to tell.
+    """
+    names = sorted({trial.occasion for trial in trials})
+    if len(names) < 2:
+        return np.zeros(len(trials))
+    column = np.array([names.index(trial.occasion) for trial in trials])
+    places, row = np.unique(values, return_inverse=True)
+    table = np.full((places.size, len(names)), np.nan)
+    for i, j in set(zip(row.tolist(), column.tolist(), strict=True)):
+        table[i, j] = np.median(log_s[(row == i) & (column == j)])
+    effects: FloatArray = median_polish(table).column[column]
+    return effects
 
 
 def _one_process_drifts(trials: Sequence[Trial], residual: FloatArray, process: IntArray) -> bool:
@@ -197,11 +224,8 @@ def _two_levels(residual: FloatArray, process: IntArray, sigma: float) -> bool:
         return False
     numbers, trials = np.unique(process, return_counts=True)
     # A process of one trial has an accident for a level.
-    levels = np.sort([np.median(residual[process == k]) for k in numbers[trials > 1]])
-    if levels.size < 2 * LEAST_PER_LEVEL:
-        return False
-    gaps = np.diff(levels)[LEAST_PER_LEVEL - 1 : levels.size - LEAST_PER_LEVEL]
-    return bool(gaps.max() > max(LEAST_GAP, GAP_SIGMAS * sigma))
+    levels = [float(np.median(residual[process == k])) for k in numbers[trials > 1]]
+    return is_wide(widest_gap(levels, below=LEAST_PER_LEVEL, above=LEAST_PER_LEVEL), sigma)
 
 
 def _as_ratio(change: Interval | None, size: int) -> Estimate | None:

@@ -10,21 +10,27 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from regimescope.analysis.reading import Levels, read
-from regimescope.analysis.sweep import FloatArray
+from regimescope.analysis.reading import STRUCTURAL_PERIODS, Levels, read
 from regimescope.errors import InputError
 from regimescope.reasons import Reason
 from regimescope.records import Trial
-from regimescope.results import Regime, Verdict
+from regimescope.results import Estimate, Grade, Regime, Verdict
 from regimescope.stats.estimate import summarize_repeats
+from regimescope.stats.position import (
+    BLOCK_STEPS,
+    DROPPED_STEPS,
+    block_medians,
+    coarse_block,
+    periodic_spikes,
+)
 
-# The first steps after prefill differ in nature, and medians of eight steps shed single slow ones.
-DROPPED_STEPS = 8
-BLOCK_STEPS = 8
 # Three blocks are the least that has a middle (method, section 15).
 LEAST_STEPS = 24
 # Where positions are side evidence, this many blocks tell enough in a tenth of a second.
 COARSE_BLOCKS = 64
+# A step that recurs shows in a few long generations; more of them only cost time.
+MOST_TRACES = 31
+MOST_PERIODIC_STEPS = 16_384
 LEAST_TRACE = DROPPED_STEPS + LEAST_STEPS
 
 
@@ -55,9 +61,8 @@ def position_levels(trials: Sequence[Trial], *, block_steps: int = BLOCK_STEPS) 
         )
     starts, log_itl = [], []
     for trial, itl_s in traces:
-        blocks = block_medians(np.log(np.asarray(itl_s)), block_steps)
-        # Gap j ends at the token that is read with depth + prompt + j + 1 positions held.
-        first = (trial.cell.depth or 0) + (trial.cell.prompt_tokens or 0) + DROPPED_STEPS + 1
+        blocks = block_medians(itl_s, block=block_steps)
+        first = _first_context(trial) + DROPPED_STEPS
         starts.append(first + block_steps * np.arange(blocks.size))
         log_itl.append(blocks)
     x, y = np.concatenate(starts), np.concatenate(log_itl)
@@ -78,32 +83,8 @@ def has_trace(trial: Trial) -> bool:
     return bool(trial.itl_s) and min(trial.itl_s or [0.0]) > 0
 
 
-def coarse_block(trials: Sequence[Trial]) -> int:
-    """Return the block size, a multiple of eight, at which the longest trace has 64 blocks."""
-    longest = max((len(trial.itl_s or ()) for trial in trials), default=0)
-    return BLOCK_STEPS * max(1, math.ceil(longest / (BLOCK_STEPS * COARSE_BLOCKS)))
-
-
-def block_medians(log_itl: FloatArray, block_steps: int = BLOCK_STEPS) -> FloatArray:
-    """Return medians over blocks of steps, the first eight steps dropped.
-
-    Args:
-        log_itl: Log of the gaps of one generation, shape (steps,).
-        block_steps: Steps of a block, 1 or more.
-
-    Returns:
-        One median per complete block, shape ((steps - 8) // block_steps,).
-    """
-    kept = log_itl[DROPPED_STEPS:]
-    blocks = kept.size // block_steps
-    medians: FloatArray = np.median(
-        kept[: blocks * block_steps].reshape(blocks, block_steps), axis=1
-    )
-    return medians
-
-
 def slow_positions(trials: Sequence[Trial], *, cached: bool) -> tuple[Regime, ...]:
-    """Return slow intervals of context length in the steps of generations.
+    """Return what is slow by context length: intervals, and single steps of a known period.
 
     Args:
         trials: Trials that no slow budget lifts as a whole.
@@ -112,6 +93,48 @@ def slow_positions(trials: Sequence[Trial], *, cached: bool) -> tuple[Regime, ..
     stamped = [t for t in trials if has_trace(t)]
     if not stamped or max(len(t.itl_s or ()) for t in stamped) < LEAST_TRACE:
         return ()
-    levels = position_levels(stamped, block_steps=coarse_block(stamped))
+    longest = max(len(t.itl_s or ()) for t in stamped)
+    levels = position_levels(stamped, block_steps=coarse_block(longest, most=COARSE_BLOCKS))
     found = read(levels, degree=1 if cached else 2)
-    return tuple(r for r in found.regimes if r.verdict is Verdict.SPIKE)
+    intervals = tuple(r for r in found.regimes if r.verdict is Verdict.SPIKE)
+    return (*intervals, *periodic_steps(stamped))
+
+
+def periodic_steps(trials: Sequence[Trial]) -> tuple[Regime, ...]:
+    """Return single slow steps that recur with a known period, as a SAWTOOTH without edges.
+
+    Block medians hide them: one step in sixteen or more does not move a median of eight.
+
+    Args:
+        trials: Generations with their gaps; of one prompt length.
+    """
+    traces = sorted((t for t in trials if has_trace(t)), key=lambda t: -len(t.itl_s or ()))
+    traces = traces[:MOST_TRACES]
+    lengths = [min(len(t.itl_s or ()), MOST_PERIODIC_STEPS) for t in traces]
+    if not traces or lengths[0] < LEAST_TRACE:
+        return ()
+    table = np.full((len(traces), lengths[0]), np.inf)
+    for row, (trial, length) in enumerate(zip(traces, lengths, strict=True)):
+        table[row, :length] = np.log((trial.itl_s or [])[:length])
+    # Missing steps sort last, so that the median of each step is in the middle of those it has.
+    table.sort(axis=0)
+    reached = np.isfinite(table).sum(axis=0)
+    columns = np.arange(lengths[0])
+    middle = (table[(reached - 1) // 2, columns] + table[reached // 2, columns]) / 2
+    context = _first_context(traces[0]) + columns
+    found = periodic_spikes(
+        context[DROPPED_STEPS:],
+        middle[DROPPED_STEPS:],
+        periods=[int(period) for period in STRUCTURAL_PERIODS],
+    )
+    if found is None:
+        return ()
+    estimate = Estimate(value=math.exp(found.log_effect), n=found.cycles)
+    return (
+        Regime(verdict=Verdict.SAWTOOTH, grade=Grade.C, period=found.period, slowdown=estimate),
+    )
+
+
+def _first_context(trial: Trial) -> int:
+    """Return the positions held at the first gap, which ends at the token after the first one."""
+    return (trial.cell.depth or 0) + (trial.cell.prompt_tokens or 0) + 1

@@ -15,7 +15,7 @@ from msgspec.structs import replace
 from regimescope.analysis.sweep import FloatArray, IntArray
 from regimescope.reasons import Reason
 from regimescope.results import Baseline, Certificate, Estimate, Grade, Point, Regime, Verdict
-from regimescope.stats.arrays import BoolArray
+from regimescope.stats.arrays import MAD_TO_SD, BoolArray
 from regimescope.stats.certificate import certificate as monotonicity
 from regimescope.stats.curve import Curve, log_standard_error, predict_log
 from regimescope.stats.epidemic import R_MIN, Edges, EpidemicOptions
@@ -30,8 +30,6 @@ LEAST_CERTIFICATE = 1.1
 # Known periods of kernels and caches: KV page blocks, tiles, steps of a growing cache (method,
 # section 9). They are configuration, not evidence.
 STRUCTURAL_PERIODS = (16.0, 32.0, 64.0, 128.0, 256.0)
-# The normal distribution's ratio of standard deviation to median absolute deviation.
-MAD_TO_SD = 1.4826
 
 
 class Levels(NamedTuple):
@@ -113,13 +111,15 @@ def read(
         verdict=verdict,
         regimes=tuple(_regime(levels, fitted, part) for part in parts),
         reasons=tuple(reasons),
-        certificate=_certificate(levels),
+        certificate=certificate_of(levels),
         baseline=_baseline(levels, fitted),
     )
 
 
 def _periods(steps: FloatArray) -> tuple[float, ...]:
     """Return the structural periods that a grid resolves in part: three values in a period."""
+    if steps.size < 2:
+        return ()
     gap = float(np.median(np.diff(steps)))
     return tuple(p for p in STRUCTURAL_PERIODS if PERIODS_RESOLVED * gap <= p)
 
@@ -236,8 +236,12 @@ def _slowdown(levels: Levels, fitted: _Fitted, start: int, end: int) -> tuple[Es
     )
 
 
-def _certificate(levels: Levels) -> Certificate | None:
-    """Return the largest inversion, unless it is within what noise does by itself."""
+def certificate_of(levels: Levels) -> Certificate | None:
+    """Return the largest inversion, unless it is within what noise does by itself.
+
+    Args:
+        levels: Any number of values; those whose latency was projected prove nothing here.
+    """
     found = monotonicity(levels.summary.steps, levels.summary.median)
     if found.value is None or found.peak_index is None or found.value <= LEAST_CERTIFICATE:
         return None
@@ -246,6 +250,14 @@ def _certificate(levels: Levels) -> Certificate | None:
         at=int(levels.values[found.peak_index]),
         over=int(levels.values[found.witness[found.peak_index]]),
     )
+
+
+def shown_baseline(reading: Reading) -> Baseline:
+    """Return the baseline as it may be shown: from too few values no curve follows."""
+    if Reason.TOO_FEW_BUDGETS not in reading.reasons:
+        return reading.baseline
+    bare = tuple(replace(p, expected_s=None, slowdown=None) for p in reading.baseline.points)
+    return replace(reading.baseline, degree=None, coefficients=(), spread=None, points=bare)
 
 
 def points_only(levels: Levels) -> Baseline:

@@ -13,11 +13,13 @@ from msgspec.structs import replace
 from regimescope import axes
 from regimescope.analysis.attribution import attribute, in_spike
 from regimescope.analysis.design import design_reasons
+from regimescope.analysis.local_lottery import lottery_regimes, with_lottery
 from regimescope.analysis.lottery import compare_processes, points_are_processes
 from regimescope.analysis.noise import Disturbance, disturbances
 from regimescope.analysis.phases import phases
-from regimescope.analysis.position import position_levels, slow_positions
-from regimescope.analysis.reading import Levels, Reading, points_only, read
+from regimescope.analysis.position import periodic_steps, position_levels, slow_positions
+from regimescope.analysis.promised import UNSEEN
+from regimescope.analysis.reading import Levels, Reading, points_only, read, shown_baseline
 from regimescope.analysis.repeats import first_repeat_excess, rises_within_value, settled
 from regimescope.analysis.replication import Part, parts_of, replicated_grade
 from regimescope.analysis.searched import conclude_search
@@ -26,16 +28,17 @@ from regimescope.analysis.sweep import (
     Selection,
     Sweep,
     is_limit_only,
+    nothing_left,
     one_arm,
+    origin_of,
     primary_series,
     select,
     to_sweep,
-    vetoed_blocks,
 )
 from regimescope.errors import InputError
 from regimescope.reasons import Reason
 from regimescope.records import Run, Trial
-from regimescope.results import Conclusion, Counts, Grade, Regime, Verdict
+from regimescope.results import Conclusion, Counts, Grade, Regime, Verdict, rounded
 from regimescope.spec import Axis
 from regimescope.stats.drift import median_polish
 from regimescope.stats.epidemic import R_MIN
@@ -59,7 +62,7 @@ def conclude(run: Run, *, r_min: float = R_MIN) -> Conclusion:
     """
     spec = run.header.spec
     if spec is not None and not spec.budgets:
-        return conclude_search(run, spec, vetoed_blocks(run))
+        return rounded(conclude_search(run, spec))
     first = primary_series(run)
     arms = {t.series.arm for t in run.trials} - {t.series.arm for t in first.trials}
     others = []
@@ -67,57 +70,67 @@ def conclude(run: Run, *, r_min: float = R_MIN) -> Conclusion:
         part = one_arm(run, arm, observer=False)
         name = f"{run.header.run} ({arm} arm)"
         others.append(_conclude_series(replace(part, header=replace(run.header, run=name)), r_min))
-    return replace(_conclude_series(first, r_min), apart=tuple(others))
+    return rounded(replace(_conclude_series(first, r_min), apart=tuple(others)))
 
 
 def _conclude_series(run: Run, r_min: float) -> Conclusion:
-    """Return the verdict on one series."""
+    """Return the verdict on one series, by the reading that its design allows."""
     selection = select(run)
     trials = selection.trials
     if not trials and run.trials:
-        return _nothing_left(run, selection)
+        return nothing_left(run, selection, _counts(selection))
     if trials and trials[0].series.mode == "nested":
         return _conclude_positions(run, selection, r_min)
-    axis = run.header.axis
-    sweep = to_sweep(selection, axis)
-    if points_are_processes(sweep, trials, axis):
+    sweep = to_sweep(selection, run.header.axis)
+    if points_are_processes(sweep, trials, run.header.axis):
         return _conclude_processes(run, selection, sweep, r_min)
+    return _conclude_sweep(run, selection, sweep, r_min)
 
-    def read_sweep(part: Sweep) -> Reading:
-        return read(
-            budget_levels(part),
-            degree=_degree(trials, axis),
-            r_min=r_min,
-            phase=_phase(trials, axis),
-        )
 
-    reading = read_sweep(sweep)
+def _conclude_sweep(run: Run, selection: Selection, sweep: Sweep, r_min: float) -> Conclusion:
+    """Return the verdict on latencies along an axis."""
+    axis, trials = run.header.axis, selection.trials
+    reading = _read(sweep, trials, axis, r_min)
     found = _disturbances(selection, sweep, reading)
-    verdict, why = _overruled(reading, selection, sweep, found)
+    clean_log_s = np.log(sweep.latency_s) - block_effects(sweep)
+    bimodal = lottery_regimes(sweep, trials, clean_log_s, found.noise.within or 0.0)
+    regimes = with_lottery(reading.regimes, bimodal)
+    verdict, why = _overruled(reading, regimes, selection, sweep, found)
     if rises_within_value(sweep, trials, r_min=r_min):
         why = (*why, Reason.GROWTH_WITHIN_POINT)
-    reasons = (*selection.reasons, *design_reasons(run, trials, sweep.x), *found.reasons, *why)
-    reasons = tuple(dict.fromkeys((*reasons, *reading.reasons)))
+    design = design_reasons(run, trials, sweep.x)
+    reasons = (*selection.reasons, *design, *found.reasons, *why, *reading.reasons)
     grade = Grade.C
     if run.header.source != "scan":
-        apart = (read_sweep(part) for part in parts_of(sweep, trials))
+        apart = (_read(part, trials, axis, r_min) for part in parts_of(sweep, trials))
         parts = [Part(each.verdict, each.regimes) for each in apart]
-        grade = replicated_grade(Part(verdict, reading.regimes), parts, reasons)
-    positions = _positions(trials, reading.regimes)
-    graded = [replace(r, grade=grade if r.verdict is verdict else r.grade) for r in reading.regimes]
+        grade = replicated_grade(Part(verdict, regimes), parts, reasons)
+    positions = _positions(trials, regimes)
+    graded = [replace(r, grade=grade if r.verdict is verdict else r.grade) for r in regimes]
     return Conclusion(
         run=run.header.run,
         axis=axis,
+        origin=origin_of(run),
         verdict=verdict,
         grade=grade,
-        reasons=reasons,
-        regimes=tuple(attribute(r, reading.regimes, trials, positions) for r in graded),
+        reasons=tuple(dict.fromkeys(reasons)),
+        regimes=tuple(attribute(r, regimes, trials, positions) for r in graded),
         certificate=reading.certificate,
-        baseline=reading.baseline,
+        baseline=shown_baseline(reading),
         counts=_counts(selection),
         phases=phases(trials, by_budget=axis == "budget"),
         noise=found.noise,
         positions=positions,
+    )
+
+
+def _read(sweep: Sweep, trials: Sequence[Trial], axis: Axis, r_min: float) -> Reading:
+    """Return what the curve of a sweep, or of a part of it, looks like."""
+    return read(
+        budget_levels(sweep),
+        degree=_degree(trials, axis),
+        r_min=r_min,
+        phase=_phase(trials, axis),
     )
 
 
@@ -164,6 +177,7 @@ def _conclude_processes(run: Run, selection: Selection, sweep: Sweep, r_min: flo
     return Conclusion(
         run=run.header.run,
         axis=run.header.axis,
+        origin=origin_of(run),
         verdict=found.verdict,
         grade=Grade.C,
         reasons=tuple(dict.fromkeys((*found.reasons, *selection.reasons, *design))),
@@ -177,31 +191,25 @@ def _conclude_positions(run: Run, selection: Selection, r_min: float) -> Conclus
     """Return the verdict on long generations, read by context length."""
     trials = selection.trials
     reading = read(position_levels(trials), degree=1 + _uncached(trials), r_min=r_min)
+    periodic = periodic_steps(trials)
+    # Recurring steps explain a curve that is smooth otherwise, and are a note on any other.
+    verdict = reading.verdict
+    if periodic and verdict is Verdict.CLEAN:
+        verdict = Verdict.SAWTOOTH
     x = np.array([trial.cell.budget or 0 for trial in trials])
     reasons = (*selection.reasons, *design_reasons(run, trials, x), *reading.reasons)
     return Conclusion(
         run=run.header.run,
         axis="context",
-        verdict=reading.verdict,
+        origin=origin_of(run),
+        verdict=verdict,
         grade=Grade.C,
         reasons=tuple(dict.fromkeys(reasons)),
-        regimes=reading.regimes,
+        regimes=(*reading.regimes, *periodic),
         certificate=reading.certificate,
-        baseline=reading.baseline,
+        baseline=shown_baseline(reading),
         counts=_counts(selection),
         phases=phases(trials, by_budget=False),
-    )
-
-
-def _nothing_left(run: Run, selection: Selection) -> Conclusion:
-    """Return the verdict when every trial failed or was dropped: the reason is the result."""
-    return Conclusion(
-        run=run.header.run,
-        axis=run.header.axis,
-        verdict=Verdict.INCONCLUSIVE,
-        grade=Grade.C,
-        reasons=tuple(dict.fromkeys(selection.reasons or (Reason.EMPTY,))),
-        counts=_counts(selection),
     )
 
 
@@ -225,18 +233,25 @@ def _uncached(trials: Sequence[Trial]) -> int:
 
 
 def _overruled(
-    reading: Reading, selection: Selection, sweep: Sweep, found: Disturbance
+    reading: Reading,
+    regimes: Sequence[Regime],
+    selection: Selection,
+    sweep: Sweep,
+    found: Disturbance,
 ) -> tuple[Verdict, tuple[Reason, ...]]:
     """Let drift and bimodality go before what is not a candidate (method, section 9)."""
     if Reason.DRIFT_VETO in selection.reasons:
         return Verdict.INCONCLUSIVE, ()
-    if reading.verdict is not Verdict.SPIKE:
-        if found.bimodal:
+    shapes = {regime.verdict for regime in regimes}
+    if reading.verdict is not Verdict.SPIKE or Verdict.SPIKE not in shapes:
+        if Verdict.BIMODAL in shapes or found.bimodal:
             return Verdict.BIMODAL, (Reason.BETWEEN_PROCESS_SPREAD,)
         if found.drifts:
             return Verdict.DRIFT, ()
     if not _is_settled(reading, sweep, selection.trials):
         return Verdict.INCONCLUSIVE, (Reason.NOISY,)
+    if reading.verdict is Verdict.CLEAN and UNSEEN & set(selection.reasons):
+        return Verdict.INCONCLUSIVE, ()  # what is missing may be what is slow
     return reading.verdict, ()
 
 

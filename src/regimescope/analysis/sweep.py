@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections import Counter
 from collections.abc import Sequence
 from typing import NamedTuple
@@ -11,12 +12,16 @@ import numpy.typing as npt
 from msgspec.structs import replace
 
 from regimescope import axes
+from regimescope.analysis.completeness import reasons_for_stopping
+from regimescope.analysis.refusals import refuse_duplicate_ids, refuse_mixed_series
 from regimescope.errors import InputError
 from regimescope.reasons import Reason
-from regimescope.records import Cell, Phase, Run, Series, Trial
+from regimescope.records import Phase, Run, Trial
+from regimescope.results import Conclusion, Counts, Grade, Noise, Origin, Verdict
 from regimescope.search.evidence import is_vetoed
 from regimescope.spec import Axis
 from regimescope.stats.drift import LEAST_CELLS
+from regimescope.stopping import vetoes
 from regimescope.units import count, listing
 
 FloatArray = npt.NDArray[np.float64]
@@ -33,9 +38,10 @@ class Selection(NamedTuple):
         trials: Trials that enter the curve.
         failed: Trials without a latency: failed or timed out. Those that were ended early because
             they had proved slow are neither failed nor measured to their end.
-        dropped: Trials with a latency that were left out for a reason.
+        dropped: Trials that were left out for a reason, those of vetoed blocks among them.
         warm_ups: Warm-up trials, kept apart.
         vetoed: Blocks that were dropped, as often as they were.
+        veto_shift: The largest factor by which the machine changed its speed during one of them.
         observed: Trials of the observer arm, kept apart.
         reasons: Reason codes that follow, each once.
     """
@@ -45,6 +51,7 @@ class Selection(NamedTuple):
     dropped: tuple[Trial, ...]
     warm_ups: tuple[Trial, ...]
     vetoed: tuple[int, ...]
+    veto_shift: float | None
     observed: tuple[Trial, ...]
     reasons: tuple[Reason, ...]
 
@@ -78,10 +85,11 @@ def select(run: Run) -> Selection:
     Raises:
         InputError: Two trials carry the same id, or the run holds more than one series.
     """
-    _refuse_duplicate_ids(run.trials)
-    reasons = _reasons_for_stopping(run)
-    vetoed = vetoed_blocks(run)
+    refuse_duplicate_ids(run.trials)
+    reasons = reasons_for_stopping(run)
+    vetoed = Counter(vetoes(run))
     trials = [t for t in run.trials if not is_vetoed(t, vetoed)]
+    redone = tuple(t for t in run.trials if is_vetoed(t, vetoed) and not t.sentinel)
     observed = tuple(t for t in trials if t.series.arm == "observer" and not t.warmup)
     trials = [t for t in trials if t.series.arm != "observer"]
     measured = [t for t in trials if not t.warmup and not t.sentinel]
@@ -90,7 +98,7 @@ def select(run: Run) -> Selection:
     miscounted = tuple(t for t in finished if _miscounted(t))
     kept, copies = _without_copies([t for t in finished if not _miscounted(t)])
     axis = run.header.axis
-    _refuse_mixed_series(kept, axis)
+    refuse_mixed_series(kept, axis)
     if run.header.source != "scan":
         _refuse_apart_occasions(kept, axis)
     if miscounted:
@@ -99,17 +107,50 @@ def select(run: Run) -> Selection:
         reasons.append(Reason.POSSIBLE_DUPLICATES)
     if any(t.output_tokens is None and t.cell.budget is not None for t in kept):
         reasons.append(Reason.TOKENS_NOT_VERIFIED)
-    if failing_values(kept, failed, axis):
+    early = [t for t in measured if t.status == "aborted"]
+    if failing_values([*kept, *early], failed, axis):
         reasons.append(Reason.BACKEND_FAILURES)
     return Selection(
         trials=kept,
         failed=failed,
-        dropped=miscounted + copies,
+        dropped=miscounted + copies + redone,
         warm_ups=tuple(t for t in trials if t.warmup),
         vetoed=tuple(sorted(vetoed.elements())),
+        veto_shift=_largest_shift(run),
         observed=observed,
         reasons=tuple(reasons),
     )
+
+
+def nothing_left(run: Run, selection: Selection, counts: Counts) -> Conclusion:
+    """Return the verdict when no trial says anything: the reason is the result."""
+    return Conclusion(
+        run=run.header.run,
+        axis=run.header.axis,
+        origin=origin_of(run),
+        verdict=Verdict.INCONCLUSIVE,
+        grade=Grade.C,
+        reasons=tuple(dict.fromkeys(selection.reasons or (Reason.EMPTY,))),
+        counts=counts,
+        noise=Noise(vetoed=len(selection.vetoed), veto_shift=selection.veto_shift)
+        if selection.vetoed
+        else None,
+    )
+
+
+def _largest_shift(run: Run) -> float | None:
+    """Return the largest factor by which a sentinel moved during a block that was dropped."""
+    facts = [event.facts or {} for event in run.events if event.kind == "veto"]
+    shifts = [s for fact in facts if isinstance(s := fact.get("shift"), float) and s > 0]
+    return max(shifts, key=lambda shift: abs(math.log(shift)), default=None)
+
+
+def origin_of(run: Run) -> Origin:
+    """Return who chose what was measured."""
+    if run.header.source != "scan":
+        return "import"
+    spec = run.header.spec
+    return "search" if spec is not None and not spec.budgets else "plan"
 
 
 def primary_series(run: Run) -> Run:
@@ -127,18 +168,6 @@ def one_arm(run: Run, arm: str | None, *, observer: bool) -> Run:
     """Return a run with the trials of one arm, and those of the observer arm if wanted."""
     wanted = {arm, "observer"} if observer else {arm}
     return replace(run, trials=tuple(t for t in run.trials if t.series.arm in wanted))
-
-
-def _reasons_for_stopping(run: Run) -> list[Reason]:
-    """Return why the latest invocation stopped early; a resumed run that is done has no reason."""
-    ends = [event for event in run.events if event.kind in ("stop", "done")]
-    return [ends[-1].reason] if ends and ends[-1].reason is not None else []
-
-
-def vetoed_blocks(run: Run) -> Counter[int]:
-    """Return how often each block was dropped because the machine drifted."""
-    blocks = ((event.facts or {}).get("block") for event in run.events if event.kind == "veto")
-    return Counter(block for block in blocks if isinstance(block, int))
 
 
 def axis_value(trial: Trial, axis: Axis) -> int | None:
@@ -310,18 +339,6 @@ def _has_twins(trials: Sequence[Trial]) -> bool:
     return len(set(seen)) < len(seen)
 
 
-def _refuse_duplicate_ids(trials: Sequence[Trial]) -> None:
-    """Refuse two trials under one id: one of them would be counted twice."""
-    twice = [name for name, times in Counter(t.trial_id for t in trials).items() if times > 1]
-    if twice:
-        raise InputError(
-            Reason.DUPLICATE_TRIAL_ID,
-            f"Trial ids that stand more than once: {listing(twice)}.",
-            remedy="Remove the copies.",
-            trial_ids=twice,
-        )
-
-
 def _refuse_apart_occasions(trials: Sequence[Trial], axis: Axis) -> None:
     """Refuse to pool occasions of an import whose common level cannot be told (method, 1.3)."""
     values: dict[str, set[int | None]] = {}
@@ -336,24 +353,3 @@ def _refuse_apart_occasions(trials: Sequence[Trial], axis: Axis) -> None:
                 f"with the others; from fewer than {LEAST_CELLS} its level cannot be told.",
                 remedy="Analyze each occasion by itself, or measure more values in both.",
             )
-
-
-def _refuse_mixed_series(trials: Sequence[Trial], axis: Axis) -> None:
-    """Refuse to pool what was measured under different conditions (method, section 15)."""
-    swept = {axes.LAWS[axis].field: None} if axis in axes.LAWS else {}
-    seen: set[tuple[Series, Cell]] = {
-        (trial.series, replace(trial.cell, **swept)) for trial in trials
-    }
-    if len(seen) < 2:
-        return
-    fields = [
-        name
-        for part, names in ((0, Series.__struct_fields__), (1, Cell.__struct_fields__))
-        for name in names
-        if len({getattr(key[part], name) for key in seen}) > 1
-    ]
-    raise InputError(
-        Reason.MIXED_SERIES,
-        f"The trials differ in {listing(fields)} and must not be pooled into one curve.",
-        remedy="Analyze each series by itself.",
-    )

@@ -28,17 +28,26 @@ def noise_sentences(conclusion: Conclusion) -> list[str]:
     )
     sentences += [f"{name}: {_change(change)}" for name, change in changes if change is not None]
     if noise.vetoed:
-        sentences.append(f"{count(noise.vetoed, 'block')} dropped because the machine drifted")
+        sentences.append(_vetoes(noise.vetoed, noise.veto_shift))
     return sentences
 
 
 def cause_sentences(conclusion: Conclusion) -> list[str]:
-    """Return what each slow interval follows, where the steps of the trials tell."""
-    return [
+    """Return what each slow interval follows, and what the steps show, where they tell."""
+    steps = [_of_steps(regime) for regime in conclusion.positions]
+    return steps + [
         f"the slowness at {span(regime)} follows {_FOLLOWS[regime.follows]}{_shared(regime)}"
         for regime in conclusion.regimes
         if regime.follows in _FOLLOWS
     ]
+
+
+def _of_steps(regime: Regime) -> str:
+    """Say where on the axis of context lengths steps are slow."""
+    much = "" if regime.slowdown is None else f" ({ratio(regime.slowdown.value)})"
+    if regime.period is not None:
+        return f"one step in every {regime.period} is slower than the others of its cycle{much}"
+    return f"steps at context lengths {span(regime)} are slow{much}"
 
 
 def _shared(regime: Regime) -> str:
@@ -51,6 +60,12 @@ def _shared(regime: Regime) -> str:
         f"{_total(regime.prefix.total_ratio)}, "
         f"p = {regime.prefix.p_value:.2g}, {slow} against {normal} processes)"
     )
+
+
+def _vetoes(blocks: int, shift: float | None) -> str:
+    """Return how many blocks were dropped, and how far the machine moved during the worst."""
+    size = "" if shift is None else f": a repeated small trial took {ratio(shift)} its earlier time"
+    return f"{count(blocks, 'block')} dropped because the machine changed its speed{size}"
 
 
 def _change(change: Estimate) -> str:

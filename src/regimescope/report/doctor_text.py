@@ -44,7 +44,7 @@ def _sections(found: Examination) -> list[tuple[str, list[str]]]:
         ("noise floor", _noise(found)),
         ("counters", _read(found.counters)),
         ("absent", _absent(found.counters)),
-        ("busy programs", [f"{b.name}: {b.cores:.2f} cores" for b in found.busy] or ["none"]),
+        ("busy programs", _busy(found)),
     ]
     if found.calls:
         sections.append(("for a report", _calls(found)))
@@ -76,6 +76,11 @@ def _noise(found: Examination) -> list[str]:
         f"{ratio(noise.visible_6)} with 6",
         "(three standard errors; processes may differ more than trials of one do)",
     ]
+
+
+def _busy(found: Examination) -> list[str]:
+    """Return the programs that use the processor."""
+    return [f"{b.name} (PID {b.pid}): {b.cores:.2f} cores" for b in found.busy] or ["none"]
 
 
 def _read(counters: Counters) -> list[str]:

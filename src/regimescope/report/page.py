@@ -54,6 +54,7 @@ def page_content(run: Run, conclusion: Conclusion) -> dict[str, Any]:
         "regimes": tables.regime_rows(conclusion),
         "points": points.rows,
         "point_unit": points.unit.name,
+        "compared": points.expected,
         "gaps": _gap_figures(run, conclusion),
         "phases": _phase_figure(conclusion),
         "phase_sentences": tables.phase_sentences(conclusion),

@@ -18,6 +18,7 @@ from rich.text import Text
 from regimescope.metrics import tpot_s
 from regimescope.reasons import meaning
 from regimescope.records import Event, Plan, PlannedTrial, Trial
+from regimescope.report.consoles import wrapped
 from regimescope.report.escaping import encodable, plain
 from regimescope.report.growing import GrowingCurve
 from regimescope.report.tables import ROUTINE_EVENTS
@@ -76,8 +77,12 @@ class QuietObserver(SilentObserver):
 
     def _note(self, message: str) -> None:
         """Print a line that stays."""
-        text = Text(encodable(plain(message), self._console.encoding), style="yellow")
-        self._console.print(text, highlight=False, soft_wrap=True)
+        self._print(message, style="yellow")
+
+    def _print(self, message: str, style: str = "") -> None:
+        """Print a message in lines that the console can show whole."""
+        lines = wrapped(encodable(plain(message), self._console.encoding), self._console.width)
+        self._console.print(Text(lines, style=style), highlight=False, soft_wrap=True)
 
 
 class ProgressObserver(QuietObserver):
@@ -212,8 +217,7 @@ class ProgressObserver(QuietObserver):
     def _line(self, message: str) -> None:
         """Print a line that stays, in the place of the line of state."""
         self._erase()
-        text = Text(encodable(plain(message), self._console.encoding))
-        self._console.print(text, highlight=False, soft_wrap=True)
+        self._print(message)
         self._last_line_s = self._now_s()
 
     def _note(self, message: str) -> None:

@@ -14,14 +14,21 @@ from regimescope.records import Event, Run, RunHeader, Trial
 from regimescope.report.display_units import TimeUnit, time_unit
 from regimescope.report.escaping import plain
 from regimescope.report.measured import axis_value
-from regimescope.report.wording import edge_text, estimate_basis, points_of, regime_kind, span
+from regimescope.report.wording import (
+    Words,
+    axis_words,
+    edge_text,
+    estimate_basis,
+    points_of,
+    reason_text,
+    regime_kind,
+    span,
+)
 from regimescope.results import Conclusion, Estimate, Point, Range, Regime
 from regimescope.units import NS_PER_S, count, listing, ratio, seconds, share, size
 
 # Events that every healthy run has; the others are worth a reader's time.
-ROUTINE_EVENTS = frozenset(
-    {"process_start", "process_end", "warm_up", "idle_burst", "phase", "done"}
-)
+ROUTINE_EVENTS = frozenset({"process_start", "process_end", "sampling_off", "phase", "done"})
 
 Fact = tuple[str, str]
 
@@ -40,11 +47,19 @@ class PointRow(NamedTuple):
 
 
 class PointTable(NamedTuple):
-    """Points with the unit that their durations are in, and how many points are not among them."""
+    """Points with the unit of their durations.
+
+    Attributes:
+        unit: The unit.
+        rows: The points shown.
+        omitted: How many points are not among them.
+        expected: Whether there is an expectation to compare them with.
+    """
 
     unit: TimeUnit
     rows: list[PointRow]
     omitted: int
+    expected: bool
 
 
 class RegimeRow(NamedTuple):
@@ -95,7 +110,8 @@ def point_table(conclusion: Conclusion, *, most: int | None = None) -> PointTabl
     kept = range(len(points)) if most is None else _choose(points, slow, most)
     unit = time_unit(point.latency_s for point in points)
     rows = [_point_row(points[index], unit, slow[index]) for index in kept]
-    return PointTable(unit, rows, len(points) - len(rows))
+    expected = any(point.expected_s is not None for point in points)
+    return PointTable(unit, rows, len(points) - len(rows), expected)
 
 
 def _point_row(point: Point, unit: TimeUnit, slow: bool) -> PointRow:
@@ -143,10 +159,10 @@ def _evenly(pool: list[int], most: int) -> list[int]:
 
 def regime_rows(conclusion: Conclusion) -> list[RegimeRow]:
     """Return every interval as text, ascending as stored."""
-    return [_regime_row(regime) for regime in conclusion.regimes]
+    return [_regime_row(regime, conclusion) for regime in conclusion.regimes]
 
 
-def _regime_row(regime: Regime) -> RegimeRow:
+def _regime_row(regime: Regime, conclusion: Conclusion) -> RegimeRow:
     """Return one interval as text."""
     return RegimeRow(
         kind=regime_kind(regime),
@@ -161,7 +177,7 @@ def _regime_row(regime: Regime) -> RegimeRow:
         if regime.ratio_to_reference is None
         else ratio(regime.ratio_to_reference),
         lost="-" if regime.lost_s is None else seconds(max(regime.lost_s, 0.0)),
-        reasons=[meaning(reason) for reason in regime.reasons],
+        reasons=[reason_text(reason, conclusion) for reason in regime.reasons],
     )
 
 
@@ -175,7 +191,7 @@ def reason_rows(conclusion: Conclusion) -> list[Fact]:
     everything: list[Reason] = list(conclusion.reasons)
     for regime in conclusion.regimes:
         everything.extend(regime.reasons)
-    return [(reason.value, meaning(reason)) for reason in dict.fromkeys(everything)]
+    return [(reason.value, reason_text(reason, conclusion)) for reason in dict.fromkeys(everything)]
 
 
 def counts_text(run: Run, conclusion: Conclusion) -> str:
@@ -221,7 +237,8 @@ def _duration(spread: Range) -> str:
 
 def event_rows(run: Run, *, most: int = 50) -> list[EventRow]:
     """Return the events that a healthy run does not have, the last ``most`` of them."""
-    return [_event_row(event) for event in notable_events(run)[-most:]]
+    words = axis_words(run.header.axis)
+    return [_event_row(event, words) for event in notable_events(run)[-most:]]
 
 
 def notable_events(run: Run) -> list[Event]:
@@ -229,13 +246,13 @@ def notable_events(run: Run) -> list[Event]:
     return [event for event in run.events if event.kind not in ROUTINE_EVENTS]
 
 
-def _event_row(event: Event) -> EventRow:
+def _event_row(event: Event, words: Words) -> EventRow:
     """Return one event as text."""
     return EventRow(
         at=plain(event.at_utc),
         kind=event.kind.replace("_", " "),
         message=plain(event.message),
-        meaning=meaning(event.reason) if event.reason else "",
+        meaning=meaning(event.reason, one=words.one, many=words.many) if event.reason else "",
     )
 
 

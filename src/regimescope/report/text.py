@@ -151,12 +151,15 @@ def _points(screen: Screen, conclusion: Conclusion) -> list[RenderableType]:
     if not table.rows:
         return []
     unit = table.unit.name
-    heads = [wording.axis_words(conclusion.axis).one, f"median ({unit})", f"expected ({unit})"]
-    grid = _grid(screen, [*heads, "ratio", "n", ""])
+    heads = [wording.axis_words(conclusion.axis).one, f"median ({unit})"]
+    # From too few values no curve follows, and a ratio to it would be a claim.
+    compared = [f"expected ({unit})", "ratio"] if table.expected else []
+    grid = _grid(screen, [*heads, *compared, "n", ""])
     for row in table.rows:
-        cells = [row.x, row.median, row.expected, row.slowdown, row.trials]
+        against = [row.expected, row.slowdown] if table.expected else []
         mark = "slow" if row.slow else ""
-        grid.add_row(*cells, mark, style="bold" if row.slow else None)
+        cells = [row.x, row.median, *against, row.trials, mark]
+        grid.add_row(*cells, style="bold" if row.slow else None)
     parts: list[RenderableType] = [Text(), grid]
     if table.omitted:
         note = f"{table.omitted:,} more rows left out; the JSON output holds them all"

@@ -9,10 +9,10 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
-from regimescope.reasons import meaning
+from regimescope.reasons import Reason, meaning
 from regimescope.report.escaping import plain
 from regimescope.results import Conclusion, Estimate, Grade, Modes, Point, Regime, Verdict
-from regimescope.units import ratio, seconds, share
+from regimescope.units import count, ratio, seconds, share
 
 # Method, section 3: the least of several noisy medians is biased low, so a certificate up to this
 # ratio says nothing and is not mentioned.
@@ -129,8 +129,14 @@ def _inconclusive(conclusion: Conclusion) -> str:
     if not conclusion.reasons:
         return "these measurements do not allow a verdict"
     first, *others = conclusion.reasons
-    more = f", and {len(others)} more below" if others else ""
-    return f"no verdict is possible ({meaning(first)}{more})"
+    more = f"; {count(len(others), 'further limit')} below" if others else ""
+    return f"no verdict is possible ({reason_text(first, conclusion)}{more})"
+
+
+def reason_text(reason: Reason, conclusion: Conclusion) -> str:
+    """Return what a reason code means for a conclusion, in the words of its axis."""
+    words = axis_words(conclusion.axis)
+    return meaning(reason, one=words.one, many=words.many, origin=conclusion.origin)
 
 
 def _modes_sentence(modes: Modes) -> str:
@@ -151,6 +157,16 @@ def _interval_sentence(conclusion: Conclusion) -> str:
     if not regimes:
         return f"the {latency} departs from the expected curve, without an interval to name"
     first = regimes[0]
+    if first.period is not None:
+        much = f", {ratio(first.slowdown.value)}" if first.slowdown else ""
+        basis = (
+            f" over {count(first.slowdown.n, 'cycle')}"
+            if first.slowdown and first.slowdown.n
+            else ""
+        )
+        return (
+            f"one step in every {first.period} is slower than the others of its cycle{much}{basis}"
+        )
     where = f"{names.many} {span(first)}" if span(first) else f"all {names.many}"
     body = f"{where} {_behavior(first, latency)}; {edges(first, conclusion)}"
     return f"{body}{_others(regimes)}"
@@ -174,9 +190,21 @@ def _behavior(regime: Regime, latency: str) -> str:
     if regime.verdict is Verdict.SAWTOOTH:
         return f"show a {latency} that rises and falls back periodically{average}"
     if regime.verdict is Verdict.BIMODAL:
-        slow = f" ({share(regime.share.value)} of them)" if regime.share else ""
-        return f"have a slow {latency} in some processes{slow}, a normal one in others{average}"
+        return f"have {_of_processes(regime.share, latency)}{average}"
     return f"take {much or 'longer than'} the expected {latency}{basis}"
+
+
+def _of_processes(slow: Estimate | None, latency: str) -> str:
+    """Say in how many processes the latency is slow; all of those seen are not some of them."""
+    if slow is None:
+        return f"a slow {latency} in some processes, a normal one in others"
+    if slow.value >= 1:
+        seen = "" if slow.n is None else f" {slow.n}"
+        low = "" if slow.low is None else f" ({share(slow.low)} or more of all)"
+        return f"a slow {latency} in every one of{seen} processes{low}"
+    return (
+        f"a slow {latency} in some processes ({share(slow.value)} of them), a normal one in others"
+    )
 
 
 def span(regime: Regime) -> str:
@@ -204,7 +232,9 @@ def edges(regime: Regime, conclusion: Conclusion) -> str:
         recovery = f"recovery {edge_text(regime.recovery)}"
     else:
         recovery = f"no recovery seen up to {points[-1].x}" if points else "no recovery seen"
-    return f"{onset}, {recovery}"
+    searched = conclusion.guarantee
+    coarse = searched is not None and searched.prevalence < 1 and (regime.onset or regime.recovery)
+    return f"{onset}, {recovery}{' (edges not refined)' if coarse else ''}"
 
 
 def edge_text(edge: tuple[int, int]) -> str:

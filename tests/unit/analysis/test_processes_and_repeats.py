@@ -269,3 +269,46 @@ def test_each_axis_has_its_own_expected_curve(
     found = conclude(run_of(trials, axis))
     assert found.verdict is verdict
     assert found.axis == axis
+
+
+def lottery_at(stretch: range, slow_processes: set[int], processes: int = 12) -> Run:
+    """Two visits of every budget in each process; some processes are slow in the stretch."""
+    random = np.random.default_rng(5)
+    trials = []
+    for process in range(processes):
+        for order, x in enumerate(2 * list(range(32, 545, 32))):
+            slow = 3.0 if x in stretch and process in slow_processes else 1.0
+            seconds = 0.01 * x * slow * float(np.exp(0.02 * random.standard_normal()))
+            trials.append(trial(x, seconds, process, order_index=order, repeat=order // 17))
+    return run_of(trials)
+
+
+@pytest.mark.parametrize("slow", [{0, 3, 7}, {0, 1, 2, 5, 6, 8, 10, 11}])
+def test_a_stretch_that_is_slow_in_some_processes_is_bimodal_and_has_both_levels(
+    slow: set[int],
+) -> None:
+    found = conclude(lottery_at(range(192, 320), slow))
+    (regime,) = found.regimes
+    assert (found.verdict, regime.verdict) == (Verdict.BIMODAL, Verdict.BIMODAL)
+    assert regime.grade is Grade.C
+    assert (regime.onset, regime.recovery) == ((160, 192), (288, 320))
+    assert regime.slowdown is not None
+    assert regime.slowdown.value == pytest.approx(3.0, rel=0.05)
+    assert regime.share is not None
+    assert regime.share.value == pytest.approx(len(slow) / 12)
+
+
+def test_what_is_slow_in_every_process_is_no_lottery() -> None:
+    found = conclude(lottery_at(range(192, 320), set(range(12))))
+    assert found.verdict is Verdict.SPIKE
+    assert [regime.verdict for regime in found.regimes] == [Verdict.SPIKE]
+
+
+def test_one_slow_process_is_an_accident_and_no_lottery() -> None:
+    found = conclude(lottery_at(range(192, 320), {4}))
+    assert Verdict.BIMODAL not in {regime.verdict for regime in found.regimes}
+
+
+def test_a_lottery_of_whole_processes_is_not_localized() -> None:
+    found = conclude(lottery_at(range(0, 1000), {0, 3, 7}))
+    assert not [regime for regime in found.regimes if regime.verdict is Verdict.BIMODAL]

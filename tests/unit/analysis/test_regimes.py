@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 from msgspec.structs import replace
 
-from regimescope.analysis.position import block_medians, position_levels
+from regimescope.analysis.position import periodic_steps, position_levels
 from regimescope.analysis.regimes import conclude
 from regimescope.errors import InputError
 from regimescope.reasons import Reason
@@ -166,7 +166,7 @@ def test_what_cannot_be_a_measurement_is_refused(trials: list[Trial], reason: Re
 
 def test_mixed_series_name_what_differs() -> None:
     other = trial(64, 1.0, series=replace(SERIES, dtype="float16", device="mps"))
-    with pytest.raises(InputError, match="dtype, device"):
+    with pytest.raises(InputError, match=r"dtype \(float16, unknown\); in device \(mps, unknown\)"):
         conclude(run_of([trial(32, 1.0), other]))
 
 
@@ -199,14 +199,6 @@ def test_scatter_that_would_hide_a_regime_is_not_called_clean() -> None:
     ]
     found = conclude(run_of(trials))
     assert found.verdict is Verdict.INCONCLUSIVE
-
-
-def test_block_medians_drop_the_first_steps_and_shed_single_spikes() -> None:
-    gaps = np.concatenate([np.full(8, 99.0), np.full(8, 1.0), np.full(8, 2.0), np.full(5, 7.0)])
-    gaps[12] = 500.0
-    assert block_medians(gaps).tolist() == [1.0, 2.0]
-    assert block_medians(gaps, 16).tolist() == [2.0]
-    assert block_medians(gaps[:12]).size == 0
 
 
 def nested(gaps: Sequence[float], process: int = 0) -> Trial:
@@ -249,3 +241,31 @@ def test_nested_runs_without_long_traces_are_refused(gaps: list[float], reason: 
     with pytest.raises(InputError) as caught:
         conclude(run_of([nested(gaps), nested(gaps, 1)]))
     assert caught.value.reason is reason
+
+
+@pytest.mark.parametrize("period", [16, 128])
+def test_single_steps_that_recur_are_a_sawtooth_of_their_period(period: int) -> None:
+    random = np.random.default_rng(3)
+    trials = []
+    for process in range(5):
+        context = 9 + np.arange(1023)
+        noise = np.exp(0.03 * random.standard_normal(context.size))
+        gaps = 0.01 * noise * np.where(context % period == 0, 1.5, 1.0)
+        nested = replace(SERIES, mode="nested")
+        values = {"series": nested, "itl_s": gaps.tolist(), "decode_s": float(gaps.sum())}
+        trials.append(trial(1024, process=process, **({"decode_s": None} | values)))
+    (found,) = periodic_steps(trials)
+    assert (found.verdict, found.period) == (Verdict.SAWTOOTH, period)
+    assert found.slowdown is not None
+    assert found.slowdown.value == pytest.approx(1.5, rel=0.05)
+    conclusion = conclude(run_of(trials))
+    assert conclusion.verdict is Verdict.SAWTOOTH
+    assert [regime.period for regime in conclusion.regimes] == [period]
+
+
+def test_steps_without_a_period_are_no_sawtooth() -> None:
+    random = np.random.default_rng(4)
+    for _ in range(20):
+        gaps = 0.01 * np.exp(0.1 * random.standard_t(4, size=700))
+        assert periodic_steps([trial(701, float(gaps.sum()), itl_s=gaps.tolist())]) == ()
+    assert periodic_steps([trial(20, 0.2, itl_s=[0.01] * 19)]) == ()

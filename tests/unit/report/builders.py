@@ -13,6 +13,7 @@ from regimescope.results import (
     Counts,
     Estimate,
     Grade,
+    Guarantee,
     Phases,
     Point,
     Range,
@@ -118,6 +119,22 @@ def make_regime(verdict: Verdict = Verdict.SPIKE, **changes: Any) -> Regime:
         "lost_s": 699.9,
     }
     return Regime(**(values | changes))
+
+
+def make_guarantee(**changes: Any) -> Guarantee:
+    """Return the promise of a search over the published range."""
+    values: dict[str, Any] = {
+        "low": 64,
+        "high": 1024,
+        "width": 40,
+        "slowdown": 1.25,
+        "prevalence": 1.0,
+        "false_regimes": 0.001,
+        "edge_error": 0.05,
+        "tokens": 38_000,
+        "processes": 14,
+    }
+    return Guarantee(**(values | changes))
 
 
 def make_conclusion(verdict: Verdict = Verdict.SPIKE, **changes: Any) -> Conclusion:

@@ -84,7 +84,7 @@ def test_the_page_says_the_verdict_first_and_then_its_grounds():
         "Gaps between tokens",
         "Prefill and decode",
         "Limits of this verdict",
-        "One trial per budget, so the noise is unknown; repeat the scan. no_replication",
+        "One trial for each budget, so the noise is unknown. no_replication",
         "Trials",
         "12 trials measured, 0 failed, 0 left out",
         "How the verdict is made",

@@ -4,8 +4,9 @@ import pytest
 from rich.console import Console
 from tests.unit.report.builders import make_trial
 
-from regimescope.reasons import Reason
+from regimescope.reasons import Reason, meaning
 from regimescope.records import Cell, Event, Plan, PlannedProcess, PlannedTrial
+from regimescope.report.consoles import wrapped
 from regimescope.report.progress import (
     ProgressObserver,
     QuietObserver,
@@ -20,6 +21,10 @@ SKIP = Event(
     message="budget 700 is not tried again",
     reason=Reason.BACKEND_FAILURES,
 )
+# Told in two lines, since 80 columns do not hold it.
+SKIPPED = wrapped(
+    f"skip: budget 700 is not tried again ({meaning(Reason.BACKEND_FAILURES)})", 80
+).splitlines()
 
 
 class Clock:
@@ -79,7 +84,7 @@ def test_a_log_has_lines_without_control_characters():
         "75.0 % | process run 0 | budget 128 | last TPOT 10.1 ms | about 2.15 s left",
         "failed: budget 192: oom",
         "100.0 % | process run 0 | budget 192 | last TPOT 10.1 ms",
-        "skip: budget 700 is not tried again (more than a third of the trials of a budget failed)",
+        *SKIPPED,
         "plan finished",
     ]
 
@@ -118,7 +123,7 @@ def test_quiet_prints_what_went_wrong_only():
     watch(QuietObserver(console_on(file)))
     assert file.getvalue().splitlines() == [
         "failed: budget 192: oom",
-        "skip: budget 700 is not tried again (more than a third of the trials of a budget failed)",
+        *SKIPPED,
     ]
 
 
@@ -166,3 +171,10 @@ def test_the_command_line_gets_the_observer_it_asked_for():
 def test_silence_says_nothing(capsys):
     watch(SilentObserver())
     assert capsys.readouterr() == ("", "")
+
+
+def test_lines_end_before_the_last_column_and_paths_stay_whole():
+    path = "/data/" + "x" * 40
+    lines = wrapped(f"Give one or the other, for it is known that {path} is there", 44).splitlines()
+    assert lines == ["Give one or the other, for it is known that", f"  {path}", "  is there"]
+    assert wrapped("one two", 3).splitlines() == ["one", "two"]

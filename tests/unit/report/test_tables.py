@@ -115,7 +115,7 @@ def test_routine_events_are_left_out_and_the_last_of_many_are_shown():
     assert len(tables.notable_events(run)) == 60
     rows = tables.event_rows(run, most=2)
     assert [row.message for row in rows] == ["skip 58", "skip 59"]
-    assert rows[0].meaning == "more than a third of the trials of a budget failed"
+    assert rows[0].meaning == "more than a third of the trials of some budget failed"
 
 
 def test_facts_show_the_unit_of_their_name_and_skip_what_is_absent():

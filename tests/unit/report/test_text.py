@@ -47,7 +47,7 @@ def test_the_summary_holds_everything_a_reader_needs():
         "budget median (s) expected (s) ratio n",
         "512 89.2 9.00 9.91x 1 slow",
         "prefill takes 0.2 % of the time; median TTFT 100 ms",
-        "one trial per budget, so the noise is unknown; repeat the scan (no_replication)",
+        "one trial for each budget, so the noise is unknown (no_replication)",
         "grade C: not confirmed",
         "12 trials measured, 0 failed, 0 left out, in 1 process run",
         "skip: budget 700 is beyond the model",

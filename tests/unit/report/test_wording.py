@@ -1,8 +1,9 @@
 import pytest
-from tests.unit.report.builders import make_conclusion, make_points, make_regime
+from tests.unit.report.builders import make_conclusion, make_guarantee, make_points, make_regime
 
 from regimescope.reasons import Reason
 from regimescope.report import wording
+from regimescope.report.promise import promise_sentences
 from regimescope.results import Baseline, Certificate, Estimate, Grade, Verdict
 
 
@@ -108,8 +109,55 @@ def test_inconclusive_gives_its_first_reason_and_counts_the_others():
     conclusion = make_conclusion(Verdict.INCONCLUSIVE, regimes=(), reasons=reasons)
     assert wording.headline(conclusion) == (
         "INCONCLUSIVE (grade C): no verdict is possible "
-        "(fewer than 6 budgets; measure more of them, and 2 more below)."
+        "(fewer than 6 budgets; 2 further limits below)."
     )
+
+
+@pytest.mark.parametrize(
+    ("origin", "remedy"),
+    [
+        ("search", "use a smaller --min-width or a wider --range"),
+        ("plan", "measure more of them"),
+        ("import", "a curve needs more of them"),
+    ],
+)
+def test_a_remedy_is_one_that_its_reader_can_follow(origin, remedy):
+    few = make_conclusion(
+        Verdict.INCONCLUSIVE, axis="prompt", origin=origin, reasons=(Reason.TOO_FEW_BUDGETS,)
+    )
+    assert f"(fewer than 6 prompt lengths; {remedy})" in wording.headline(few)
+
+
+def test_nobody_is_asked_to_repeat_what_they_did_not_measure():
+    options = ("--", "repeat the scan", "doctor")
+    imported = make_conclusion(Verdict.INCONCLUSIVE, origin="import")
+    for reason in Reason:
+        text = wording.reason_text(reason, imported)
+        assert not any(option in text for option in options)
+        assert "{" not in text
+
+
+@pytest.mark.parametrize("axis", ["prompt", "capacity", "context"])
+def test_reasons_use_the_words_of_the_axis(axis):
+    conclusion = make_conclusion(Verdict.CLEAN, axis=axis)
+    for reason in set(Reason) - {Reason.NO_DECODE_STEPS, Reason.INVALID_BUDGET}:
+        text = wording.reason_text(reason, conclusion)
+        assert "budgets" not in text, reason
+
+
+def test_all_processes_are_not_some_of_them():
+    share = Estimate(value=1.0, low=0.72, high=1.0, n=10)
+    slow = make_regime(Verdict.BIMODAL, share=share)
+    text = wording.headline(make_conclusion(Verdict.BIMODAL, regimes=(slow,)))
+    assert "in every one of 10 processes (72.0 % or more of all)" in text
+    assert "some" not in text
+
+
+def test_edges_of_a_search_for_rare_slowness_are_said_to_be_coarse():
+    guarantee = make_guarantee(prevalence=0.7)
+    conclusion = make_conclusion(Verdict.SPIKE, guarantee=guarantee)
+    assert "(edges not refined)" in wording.headline(conclusion)
+    assert any("edges are as fine as the screen" in s for s in promise_sentences(conclusion))
 
 
 @pytest.mark.parametrize("verdict", list(Verdict))
@@ -158,4 +206,14 @@ def test_a_certificate_that_noise_explains_is_not_mentioned(value, shown):
 def test_the_certificate_names_both_values():
     assert wording.certificate_sentence(make_conclusion()) == (
         "Without any curve: budget 560 takes 13.4x the decode time of the larger budget 656."
+    )
+
+
+def test_recurring_steps_are_described_by_their_period():
+    periodic = make_regime(
+        Verdict.SAWTOOTH, period=16, onset=None, recovery=None, slowdown=Estimate(value=1.5, n=60)
+    )
+    assert wording.headline(make_conclusion(Verdict.SAWTOOTH, regimes=(periodic,))) == (
+        "SAWTOOTH (grade C): one step in every 16 is slower than the others of its cycle, 1.50x "
+        "over 60 cycles."
     )

@@ -98,3 +98,16 @@ def test_step_test_forgives_margin_and_growth_but_not_a_jump():
     assert fresh_step_test(jumped, before, **args).p_value < 1e-3
     with pytest.raises(ValueError, match="ascending"):
         fresh_step_test(jumped, before, steps=(513.0, 512.0), degree=2)
+
+
+def test_a_trial_that_ran_out_of_time_is_ranked_last_and_never_dropped() -> None:
+    slow, longer = [np.inf] * 6, [0.1, 0.2, 0.15, 0.12, 0.18, 0.11]
+    assert fresh_certificate_test(slow, longer).p_value == pytest.approx(1 / 924)
+    assert fresh_certificate_test(longer, slow).p_value == pytest.approx(1.0)
+    assert fresh_certificate_test([np.inf] * 6, [np.inf] * 6).p_value == 1.0
+    steps = fresh_step_test([np.inf] * 6, longer, steps=(99.0, 100.0), degree=2)
+    assert steps.p_value == pytest.approx(1 / 924)
+    with pytest.raises(ValueError, match="x"):
+        exact_rank_test([-np.inf], [0.0])
+    with pytest.raises(ValueError, match="y"):
+        exact_rank_test([0.0], [np.nan])

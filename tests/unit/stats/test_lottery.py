@@ -5,7 +5,15 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from regimescope.stats.lottery import largest_gap_split, lottery_scope, modes, process_lottery
+from regimescope.stats.lottery import (
+    is_wide,
+    largest_gap_split,
+    level_split,
+    lottery_scope,
+    modes,
+    process_lottery,
+    widest_gap,
+)
 
 
 def test_labels_that_follow_the_process_are_a_lottery() -> None:
@@ -93,3 +101,40 @@ def test_bad_input_is_refused() -> None:
         modes([1.0], [])
     with pytest.raises(ValueError, match="sigma"):
         largest_gap_split([1.0], sigma=-1.0)
+
+
+def test_the_widest_gap_leaves_enough_values_on_both_sides() -> None:
+    gap = widest_gap([5.0, 0.0, 1.0, 2.5, 2.6], below=2, above=2)
+    assert gap is not None
+    assert (gap.width, gap.below, gap.middle) == (1.5, 2, 1.75)
+    outer = widest_gap([0.0, 1.0, 2.5, 2.6, 5.0], below=1, above=1)
+    assert outer is not None
+    assert (outer.below, outer.width) == (4, pytest.approx(2.4))
+    assert widest_gap([1.0, 2.0, 3.0], below=2, above=2) is None
+    assert widest_gap([], below=1, above=1) is None
+    equal = widest_gap([1.0, 1.0], below=1, above=1)
+    assert equal is not None
+    assert equal.width == 0.0
+    with pytest.raises(ValueError, match="each side"):
+        widest_gap([1.0, 2.0], below=0, above=1)
+
+
+def test_a_gap_is_wide_beyond_both_limits() -> None:
+    gap = widest_gap(np.log([1.0, 1.0, 1.5, 1.5]), below=2, above=2)
+    assert is_wide(gap, 0.0)
+    assert is_wide(gap, float("nan"))
+    assert not is_wide(gap, 0.07)
+    assert not is_wide(None, 0.0)
+    assert not is_wide(widest_gap(np.log([1.0, 1.0, 1.3, 1.3]), below=2, above=2), 0.0)
+
+
+def test_levels_split_where_both_sides_repeat_themselves() -> None:
+    levels = np.log([1.0, 1.01, 1.5, 1.51, 1.49, 1.5])
+    cut = level_split(levels, least=np.log(1.25), floor=0.02)
+    assert cut is not None
+    assert np.log(1.01) < cut < np.log(1.49)
+    assert level_split(levels, least=np.log(2.0), floor=0.02) is None
+    assert level_split(levels, least=np.log(1.25), floor=0.1) is None
+    # Three slow ones are accidents, two fast ones a level.
+    assert level_split(levels[:5], least=np.log(1.25), floor=0.02) is None
+    assert level_split(np.zeros(6), least=np.log(1.25), floor=0.02) is None
