@@ -24,7 +24,7 @@ from transformers import DynamicCache
 
 from regimescope.engines.base import EngineRequest
 from regimescope.engines.hf import HfEngine
-from regimescope.engines.hf_decode import CACHE_KEYWORDS
+from regimescope.engines.hf_cache import CACHE_KEYWORDS
 from regimescope.host.facts import processor_name, versions
 from regimescope.measure.trial import generate, latency, prompt
 from regimescope.records import Cell
@@ -53,7 +53,7 @@ def compare(name, seconds, tokens, random):
     """Return step times of both sides, one row per pair, in seconds."""
     request = EngineRequest(model=name, device="cpu", dtype="float32", seed=0)
     session = HfEngine().open(request)
-    model = session._decoder._model
+    model = session._loop._model
     names = inspect.signature(model.forward).parameters
     keyword = next(name for name in CACHE_KEYWORDS if name in names)
     prompt_ids = prompt(0, "overhead", PROMPT_TOKENS, session.facts().vocabulary)

@@ -8,12 +8,20 @@ download and no account. The configuration keys and values are those of the publ
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from typing import Any
 
 import msgspec
+from msgspec.structs import replace
+
+from regimescope.engines import parameter_counts
+from regimescope.engines.rotary_models import ROTARY, SHARED
+from regimescope.errors import CapabilityError
 
 Config = dict[str, Any]
+
+# What --positions allows: far more than any published model has, and small enough that a table of
+# positions stays a matrix that can be built.
+MOST_POSITIONS = 1 << 24
 
 
 class Architecture(msgspec.Struct, frozen=True, kw_only=True):
@@ -25,9 +33,13 @@ class Architecture(msgspec.Struct, frozen=True, kw_only=True):
         config: Keywords of the configuration class of the family.
         vocabulary: Number of token ids.
         layers: Transformer layers.
-        kv_heads: Heads that keep keys and values.
+        heads: Heads that ask, per layer.
+        kv_heads: Heads that keep keys and values, per layer.
         head_dim: Elements per head.
         positions: Longest context in tokens; ``None`` where nothing limits it.
+        positions_key: Key of the configuration that holds it.
+        window: Positions that windowed layers see and keep; ``None`` where all see all.
+        windowed_layers: How many layers are windowed.
         attention: Attention implementations of the family, the preferred one first.
     """
 
@@ -36,14 +48,37 @@ class Architecture(msgspec.Struct, frozen=True, kw_only=True):
     config: Config
     vocabulary: int
     layers: int
+    heads: int
     kv_heads: int
     head_dim: int
     positions: int | None
+    positions_key: str | None = None
+    window: int | None = None
+    windowed_layers: int = 0
     attention: tuple[str, ...] = ("sdpa", "eager")
 
     def parameters(self) -> int:
         """Return the number of parameters; those shared by input and output count once."""
-        return _PARAMETERS[self.family](self.config)
+        return parameter_counts.parameters(self.family, self.config)
+
+    def with_positions(self, positions: int) -> Architecture:
+        """Return the same shape with another longest context.
+
+        A table of positions, where the family has one, grows with it and so do the parameters.
+
+        Args:
+            positions: Longest context in tokens, 1 or more.
+
+        Raises:
+            CapabilityError: Nothing limits the context of the family.
+        """
+        if self.positions_key is None:
+            raise CapabilityError(
+                f"{self.name} has no limit of positions that could be moved.",
+                remedy="Leave out the positions: any context fits.",
+            )
+        config = self.config | {self.positions_key: positions}
+        return replace(self, config=config, positions=positions)
 
 
 def _gpt2(name: str, *, layers: int, width: int, heads: int, **other: Any) -> Architecture:
@@ -69,9 +104,11 @@ def _gpt2(name: str, *, layers: int, width: int, heads: int, **other: Any) -> Ar
         config=config,
         vocabulary=config["vocab_size"],
         layers=layers,
+        heads=heads,
         kv_heads=heads,
         head_dim=width // heads,
         positions=config["n_positions"],
+        positions_key="n_positions",
     )
 
 
@@ -105,6 +142,7 @@ def _bloom(name: str, *, layers: int, width: int, heads: int) -> Architecture:
         config=config,
         vocabulary=250880,
         layers=layers,
+        heads=heads,
         kv_heads=heads,
         head_dim=width // heads,
         positions=None,
@@ -139,93 +177,34 @@ def _opt(name: str, *, layers: int, width: int, heads: int, **other: Any) -> Arc
         config=config,
         vocabulary=50272,
         layers=layers,
+        heads=heads,
         kv_heads=heads,
         head_dim=width // heads,
         positions=2048,
+        positions_key="max_position_embeddings",
     )
 
 
 def _rotary(name: str, family: str, config: Config) -> Architecture:
-    """Return a model of the LLaMA kind: rotary positions, grouped heads, gated MLP, tied ends."""
-    shared = {
-        "attention_dropout": 0.0,
-        "hidden_act": "silu",
-        "tie_word_embeddings": True,
-    }
+    """Return a model with rotary positions: grouped heads, gated MLP, norms of one vector."""
+    config = SHARED | config
+    layer_types = config.get("layer_types", [])
+    heads = config["num_attention_heads"]
     return Architecture(
         name=name,
         family=family,
-        config=shared | config,
+        config=config,
         vocabulary=config["vocab_size"],
         layers=config["num_hidden_layers"],
+        heads=heads,
         kv_heads=config["num_key_value_heads"],
-        head_dim=config["hidden_size"] // config["num_attention_heads"],
+        head_dim=config.get("head_dim") or config["hidden_size"] // heads,
         positions=config["max_position_embeddings"],
+        positions_key="max_position_embeddings",
+        window=config["sliding_window"] if layer_types else None,
+        windowed_layers=layer_types.count("sliding_attention"),
     )
 
-
-_LLAMA_3_2_1B: Config = {
-    "attention_bias": False,
-    "bos_token_id": 128000,
-    "eos_token_id": 128001,
-    "head_dim": 64,
-    "hidden_size": 2048,
-    "initializer_range": 0.02,
-    "intermediate_size": 8192,
-    "max_position_embeddings": 131072,
-    "mlp_bias": False,
-    "num_attention_heads": 32,
-    "num_hidden_layers": 16,
-    "num_key_value_heads": 8,
-    "pretraining_tp": 1,
-    "rms_norm_eps": 1e-05,
-    "rope_scaling": {
-        "factor": 32.0,
-        "high_freq_factor": 4.0,
-        "low_freq_factor": 1.0,
-        "original_max_position_embeddings": 8192,
-        "rope_type": "llama3",
-    },
-    "rope_theta": 500000.0,
-    "vocab_size": 128256,
-}
-
-_QWEN2_5_0_5B: Config = {
-    "bos_token_id": 151643,
-    "eos_token_id": 151643,
-    "hidden_size": 896,
-    "initializer_range": 0.02,
-    "intermediate_size": 4864,
-    "max_position_embeddings": 32768,
-    "max_window_layers": 24,
-    "num_attention_heads": 14,
-    "num_hidden_layers": 24,
-    "num_key_value_heads": 2,
-    "rms_norm_eps": 1e-06,
-    "rope_theta": 1000000.0,
-    "sliding_window": 32768,
-    "use_sliding_window": False,
-    "vocab_size": 151936,
-}
-
-_SMOLLM2_135M: Config = {
-    "attention_bias": False,
-    "bos_token_id": 0,
-    "eos_token_id": 0,
-    "hidden_size": 576,
-    "initializer_range": 1 / 24,
-    "intermediate_size": 1536,
-    "max_position_embeddings": 8192,
-    "mlp_bias": False,
-    "num_attention_heads": 9,
-    "num_hidden_layers": 30,
-    "num_key_value_heads": 3,
-    "pretraining_tp": 1,
-    "rms_norm_eps": 1e-05,
-    "rope_scaling": None,
-    "rope_theta": 100000,
-    "vocab_size": 49152,
-}
 
 ARCHITECTURES: dict[str, Architecture] = {
     architecture.name: architecture
@@ -244,72 +223,8 @@ ARCHITECTURES: dict[str, Architecture] = {
             do_layer_norm_before=False,
             word_embed_proj_dim=512,
         ),
-        _rotary("llama-3.2-1b", "llama", _LLAMA_3_2_1B),
-        _rotary("qwen2.5-0.5b", "qwen2", _QWEN2_5_0_5B),
-        _rotary("smollm2-135m", "llama", _SMOLLM2_135M),
+        *(_rotary(name, *shape) for name, shape in ROTARY.items()),
         # No published model: a GPT-2 so small that a step takes about a millisecond, for tests.
         _gpt2("tiny", layers=2, width=64, heads=4, vocab_size=512, bos_token_id=0, eos_token_id=0),
     )
-}
-
-
-def _gpt2_parameters(config: Config) -> int:
-    """Count a GPT-2: token and position tables, layers with biases, the last norm."""
-    width: int = config["n_embd"]
-    tables: int = (config["vocab_size"] + config["n_positions"]) * width
-    layers: int = config["n_layer"]
-    return tables + layers * _wide_layer(width, 4 * width) + 2 * width
-
-
-def _bloom_parameters(config: Config) -> int:
-    """Count a BLOOM: token table and its norm, layers with biases, the last norm."""
-    width: int = config["hidden_size"]
-    tables: int = config["vocab_size"] * width + 2 * width
-    layers: int = config["n_layer"]
-    return tables + layers * _wide_layer(width, 4 * width) + 2 * width
-
-
-def _opt_parameters(config: Config) -> int:
-    """Count an OPT: its position table has two rows more than positions."""
-    width, embedded = config["hidden_size"], config["word_embed_proj_dim"]
-    tables: int = config["vocab_size"] * embedded + (config["max_position_embeddings"] + 2) * width
-    if embedded != width:
-        tables += 2 * embedded * width
-    last_norm = 2 * width if config["do_layer_norm_before"] else 0
-    layers: int = config["num_hidden_layers"]
-    return tables + layers * _wide_layer(width, config["ffn_dim"]) + last_norm
-
-
-def _wide_layer(width: int, inner: int) -> int:
-    """Count a layer with full heads, two-matrix MLP, biases everywhere and two affine norms."""
-    attention = 4 * (width * width + width)
-    mlp = 2 * width * inner + inner + width
-    return attention + mlp + 4 * width
-
-
-def _llama_parameters(config: Config) -> int:
-    """Count a LLaMA: grouped heads, three-matrix MLP, no biases, norms of one vector, tied ends."""
-    width, heads = config["hidden_size"], config["num_attention_heads"]
-    kv_width = width // heads * config["num_key_value_heads"]
-    attention = 2 * width * width + 2 * width * kv_width
-    mlp = 3 * width * config["intermediate_size"]
-    layers: int = config["num_hidden_layers"] * (attention + mlp + 2 * width)
-    ends: int = config["vocab_size"] * width + width
-    return ends + layers
-
-
-def _qwen2_parameters(config: Config) -> int:
-    """Count a Qwen2: a LLaMA with biases on queries, keys and values."""
-    width, heads = config["hidden_size"], config["num_attention_heads"]
-    kv_width = width // heads * config["num_key_value_heads"]
-    biases: int = config["num_hidden_layers"] * (width + 2 * kv_width)
-    return _llama_parameters(config) + biases
-
-
-_PARAMETERS: dict[str, Callable[[Config], int]] = {
-    "gpt2": _gpt2_parameters,
-    "bloom": _bloom_parameters,
-    "opt": _opt_parameters,
-    "llama": _llama_parameters,
-    "qwen2": _qwen2_parameters,
 }

@@ -8,11 +8,12 @@ protocol takes the time.
 from __future__ import annotations
 
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, NamedTuple, Protocol, runtime_checkable
 
 import msgspec
 
+from regimescope.reasons import Reason
 from regimescope.records import Cell, ModelFacts
 from regimescope.spec import KvCache
 
@@ -61,6 +62,7 @@ class Capabilities(msgspec.Struct, frozen=True, kw_only=True):
         device_timer: The engine offers device-side times.
         synthetic_depth: ``fill`` can put a KV cache of any depth in place.
         capacity: The allocated KV length can be chosen.
+        cache_kinds: Kinds of KV cache that an option of the engine chooses; empty for one kind.
         reserved_memory_counter: Reserved device memory can be read.
         batch: More than one sequence can be decoded together.
         unstamped: A generation can run without a synchronization at every step.
@@ -77,6 +79,7 @@ class Capabilities(msgspec.Struct, frozen=True, kw_only=True):
     device_timer: bool = False
     synthetic_depth: bool = False
     capacity: bool = False
+    cache_kinds: tuple[str, ...] = ()
     reserved_memory_counter: bool = False
     batch: bool = False
     unstamped: bool = False
@@ -92,6 +95,8 @@ class EngineRequest(msgspec.Struct, frozen=True, kw_only=True):
         dtype: Element type of weights and cache.
         seed: Seed of random weights.
         process_run: Ordinal of the process, for engines that simulate process effects.
+        largest: The largest generation planned, so that an engine can refuse what its memory does
+            not hold; absent where nobody knows.
         options: Raw table, decoded by the engine into its ``Options``.
     """
 
@@ -100,6 +105,7 @@ class EngineRequest(msgspec.Struct, frozen=True, kw_only=True):
     dtype: str
     seed: int
     process_run: int = 0
+    largest: Cell | None = None
     options: dict[str, Any] = msgspec.field(default_factory=dict)
 
 
@@ -155,11 +161,66 @@ class Waits(Protocol):
 
 
 @runtime_checkable
+class KnowsDevice(Protocol):
+    """A session that knows its device by the name that the driver's own tools use."""
+
+    def device_id(self) -> str | None:
+        """Return a UUID or a PCI address, or ``None``; only for finding its counters, not kept."""
+        ...
+
+
+@runtime_checkable
 class ReadsTokens(Protocol):
     """A session that keeps the tokens of its latest generation."""
 
     def output_ids(self) -> list[list[int]]:
         """Return the token ids, one row per sequence."""
+        ...
+
+
+class Generation(NamedTuple):
+    """What a session knows of its latest generation beyond its steps.
+
+    Attributes:
+        cached_tokens: Prompt tokens that came from a cache instead of being computed; absent where
+            the engine does not tell.
+        readings: Other values, by name with the unit as suffix.
+        reasons: Limits that hold for the trial.
+    """
+
+    cached_tokens: int | None = 0
+    readings: Mapping[str, float] = {}
+    reasons: tuple[Reason, ...] = ()
+
+
+@runtime_checkable
+class TellsGeneration(Protocol):
+    """A session that knows more of a generation than its steps show, such as a cached prompt."""
+
+    def last_generation(self) -> Generation:
+        """Return what is known of the latest generation, also of one that failed."""
+        ...
+
+
+@runtime_checkable
+class Fills(Protocol):
+    """A session that can start a generation behind KV positions that were never decoded."""
+
+    def fill(self, depth: int, cell: Cell | None = None) -> None:
+        """Put a synthetic KV cache of ``depth`` positions in place for the next generation.
+
+        Called right before ``generate`` and outside its time; the prompt is appended after it, so
+        that positions used are depth + prompt + budget - 1. It is used up by one generation.
+
+        Args:
+            depth: KV positions held before the prompt, 0 or more; 0 takes a fill away.
+            cell: What will be generated behind it, since the batch and the length of the cache
+                must be known by now; without it a single sequence in a cache that grows.
+
+        Raises:
+            CapabilityError: The positions of the model or the memory do not suffice.
+            EngineError: The engine failed.
+        """
         ...
 
 

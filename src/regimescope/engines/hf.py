@@ -1,28 +1,31 @@
 """The transformers engine: PyTorch models in this process. Layer: ``engines``.
 
-Split by concern: ``hf_device`` (devices, element types, memory), ``hf_load`` (names, shapes,
-weights), ``hf_decode`` (the loop); here the two protocols put together.
+Split by concern: ``hf_device`` (devices, element types), ``hf_load`` (names, shapes, weights),
+``hf_session`` (a model at work) with ``hf_decode`` and ``hf_generate`` (the loops), ``hf_cache``,
+``hf_attention`` and ``hf_compile``; here a request becomes a session.
 """
 
 from __future__ import annotations
 
-import gc
-from collections.abc import Iterator, Sequence
 from importlib import metadata
 from typing import Annotated, Any, Literal, NamedTuple
 
 import msgspec
 
-from regimescope.engines import hf_device, hf_load, hf_memory
-from regimescope.engines.base import Capabilities, EngineRequest, MonotonicClock, Step
-from regimescope.engines.hf_decode import Decoder, Tokens
-from regimescope.errors import CapabilityError, EngineError, SpecError
+from regimescope.engines import (
+    hf_attention,
+    hf_cache,
+    hf_compile,
+    hf_device,
+    hf_estimate,
+    hf_load,
+)
+from regimescope.engines.architectures import MOST_POSITIONS
+from regimescope.engines.base import Capabilities, EngineRequest
+from regimescope.engines.hf_session import HfSession, Way
+from regimescope.errors import EngineError, SpecError
 from regimescope.records import Cell, ModelFacts
 from regimescope.units import listing
-
-# What torch, transformers and the drivers under them raise inside a generation.
-_FAILURES = (RuntimeError, ValueError, TypeError, LookupError, AssertionError, MemoryError)
-_STEP = Step()
 
 
 class HfOptions(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -30,117 +33,28 @@ class HfOptions(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields
 
     Attributes:
         threads: Threads of PyTorch on the CPU; by default its own choice.
-        attention: ``sdpa`` (fused), ``eager`` (plain operations), or ``auto``: fused where the
-            model has it.
+        attention: ``eager`` (plain operations); ``sdpa``: fused, PyTorch picks the kernel;
+            ``math``, ``flash``, ``efficient``, ``cudnn``: that kernel of it and no other; ``auto``:
+            fused where the model has it.
+        cache: ``dynamic`` grows; ``static`` has the capacity of the cell, or what the cell needs;
+            ``quantized`` grows and is kept in fewer bits; ``offloaded`` grows on the host.
+        quantizer: What quantizes; ``auto`` takes the first of fp8, quanto and hqq that is there.
+        compile: Whether steps run compiled (``torch.compile``); prompts never do.
+        loop: ``steps`` is a loop of our own; ``generate`` is that of transformers.
+        positions: Longest context to build random weights for; by default the published one.
+        trust_remote_code: Whether code that comes with a model may be run.
+        check_memory: Whether to refuse what the memory that is free now cannot hold.
     """
 
     threads: Annotated[int, msgspec.Meta(ge=1, le=1024)] | None = None
-    attention: Literal["auto", "sdpa", "eager"] = "auto"
-
-
-class HfSession:
-    """A model of transformers on its device."""
-
-    clock = MonotonicClock()
-
-    def __init__(self, model: Any, facts: ModelFacts) -> None:
-        """Take over a loaded model."""
-        self._decoder: Decoder | None = Decoder(model)
-        self._facts = facts
-        self._output: list[list[list[int]]] = []
-
-    def facts(self) -> ModelFacts:
-        """Return what was really loaded."""
-        return self._facts
-
-    def generate(
-        self, prompt_ids: Sequence[int], cell: Cell, *, stamped: bool = True
-    ) -> Iterator[Step]:
-        """Yield once per token, greedily and past any end-of-sequence token.
-
-        Without stamps the steps after the first are queued on the device one after the other and
-        waited for once, at the end.
-
-        The prompt is the same for all sequences of a batch. An abandoned generation keeps its
-        cache until the iterator is closed.
-
-        Raises:
-            CapabilityError: Prompt and budget exceed the positions of the model, or the cell asks
-                for a depth or a capacity.
-            EngineError: The engine failed or is closed; the session stays usable after a failure.
-        """
-        if self._decoder is None:
-            raise EngineError("the session is closed")
-        budget = cell.budget or 0
-        self._check(prompt_ids, cell, budget)
-        prompt = [list(prompt_ids)] * (cell.batch or 1)
-        decode = self._decoder.without_cache if cell.kv_cache == "off" else self._decoder.with_cache
-        tokens = decode(prompt, budget)
-        return self._steps(tokens) if stamped else self._first_and_rest(tokens)
-
-    def output_ids(self) -> list[list[int]]:
-        """Return the token ids of the latest generation so far, one row per sequence."""
-        return [[token for (token,) in row] for row in zip(*self._output, strict=True)]
-
-    def counters(self) -> dict[str, int]:
-        """Return memory in bytes by kind, and counts; see ``hf_memory.memory_readings``."""
-        return hf_memory.memory_readings(self._facts.device)
-
-    def wait(self) -> None:
-        """Wait until the device has done everything it was given."""
-        hf_memory.wait(self._facts.device)
-
-    def close(self) -> None:
-        """Release the model and give its memory back; safe to call twice."""
-        self._decoder = None
-        gc.collect()
-        hf_device.release_memory(self._facts.device)
-
-    def _check(self, prompt_ids: Sequence[int], cell: Cell, budget: int) -> None:
-        """Refuse what the model cannot do, before the device would fail in words of its own."""
-        if budget < 1 or len(prompt_ids) < 1:
-            raise EngineError("a generation needs a prompt and a budget of 1 token or more")
-        if cell.depth or cell.capacity:
-            raise CapabilityError(
-                "This engine cannot fill or reserve KV positions before a request.",
-                remedy="Leave depth and capacity unset.",
-            )
-        # The last token is produced but not read again, so it takes no position.
-        longest = len(prompt_ids) + budget - 1
-        positions = self._facts.positions
-        if positions is not None and longest > positions:
-            raise CapabilityError(
-                f"Prompt {len(prompt_ids)} and budget {budget} need {longest:,} positions, "
-                f"the model has {positions:,}.",
-                remedy="Use a smaller budget or a shorter prompt.",
-            )
-        if not 0 <= min(prompt_ids) <= max(prompt_ids) < self._facts.vocabulary:
-            raise EngineError(f"token ids lie outside 0 to {self._facts.vocabulary - 1}")
-
-    def _steps(self, tokens: Tokens) -> Iterator[Step]:
-        """Bring each token to the host and yield a step for it."""
-        self._output = []
-        keep = self._output.append
-        try:
-            for of_step in tokens:
-                keep(of_step.tolist())
-                yield _STEP
-        except _FAILURES as error:
-            raise EngineError(f"{type(error).__name__}: {error}") from error
-
-    def _first_and_rest(self, tokens: Tokens) -> Iterator[Step]:
-        """Yield the first token, then all others together."""
-        try:
-            self._output = [next(tokens).tolist()]
-            yield _STEP
-            rest = list(tokens)
-            # The last token exists when all do; the others are fetched after the time is taken.
-            if rest:
-                rest[-1].tolist()
-                yield Step(tokens=len(rest))
-            self._output += [of_step.tolist() for of_step in rest]
-        except _FAILURES as error:
-            raise EngineError(f"{type(error).__name__}: {error}") from error
+    attention: hf_attention.Attention = "auto"
+    cache: hf_cache.CacheKind = "dynamic"
+    quantizer: hf_cache.Quantizer = "auto"
+    compile: bool = False
+    loop: Literal["steps", "generate"] = "steps"
+    positions: Annotated[int, msgspec.Meta(ge=1, le=MOST_POSITIONS)] | None = None
+    trust_remote_code: bool = False
+    check_memory: bool = True
 
 
 class _Resolved(NamedTuple):
@@ -150,6 +64,11 @@ class _Resolved(NamedTuple):
     source: hf_load.Source
     device: str
     dtype: str
+
+    @property
+    def implementation(self) -> str:
+        """The attention that transformers is asked for."""
+        return hf_attention.implementation(self.options.attention)
 
 
 class HfEngine:
@@ -164,6 +83,9 @@ class HfEngine:
             devices=hf_device.DEVICES,
             dtypes=hf_device.DTYPES,
             kv_cache=("on", "off"),
+            synthetic_depth=True,
+            capacity=True,
+            cache_kinds=hf_cache.CACHE_KINDS,
             reserved_memory_counter=True,
             batch=True,
             unstamped=True,
@@ -176,7 +98,8 @@ class HfEngine:
             UserError: The model, device, dtype or an option is unknown or absent.
         """
         resolved = _resolve(request)
-        shape = hf_load.read_shape(resolved.source, resolved.options.attention)
+        shape = hf_load.read_shape(resolved.source, resolved.implementation)
+        _check_shape(resolved, shape, request)
         return _facts(resolved, shape)
 
     def open(self, request: EngineRequest) -> HfSession:
@@ -187,19 +110,31 @@ class HfEngine:
             EngineError: Loading failed, for want of memory for example.
         """
         resolved = _resolve(request)
-        if resolved.options.threads is not None:
-            hf_device.import_torch().set_num_threads(resolved.options.threads)
+        options = resolved.options
+        if options.threads is not None:
+            hf_device.import_torch().set_num_threads(options.threads)
         try:
             model = hf_load.load_model(
                 resolved.source,
                 device=resolved.device,
                 dtype=resolved.dtype,
-                attention=resolved.options.attention,
+                attention=resolved.implementation,
                 seed=request.seed,
+                admit=lambda shape: _check_shape(resolved, shape, request),
             )
         except (RuntimeError, MemoryError) as error:
             raise EngineError(f"loading {request.model} failed: {error}") from error
-        return HfSession(model, _facts(resolved, hf_load.shape_of(model)))
+        shape = hf_load.shape_of(model)
+        way = Way(
+            cache=options.cache,
+            attention=options.attention,
+            quantizer=options.quantizer,
+            is_compiled=options.compile,
+            uses_generate=options.loop == "generate",
+        )
+        session = HfSession(model, _facts(resolved, shape), way)
+        session.try_kernel()
+        return session
 
 
 def _resolve(request: EngineRequest) -> _Resolved:
@@ -210,9 +145,14 @@ def _resolve(request: EngineRequest) -> _Resolved:
     """
     options = _options(request)
     dtype = hf_device.resolve_dtype(request.dtype)
-    source = hf_load.find_source(request.model)
+    source = hf_load.find_source(
+        request.model, positions=options.positions, trusted=options.trust_remote_code
+    )
     device = hf_device.resolve_device(request.device)
     hf_device.check_dtype(device, dtype)
+    hf_cache.check_kind(options.cache, options.quantizer, device)
+    if options.compile:
+        hf_compile.check_compiler(device)
     return _Resolved(options, source, device, dtype)
 
 
@@ -231,9 +171,26 @@ def _options(request: EngineRequest) -> HfOptions:
         ) from error
 
 
+def _check_shape(resolved: _Resolved, shape: hf_load.Shape, request: EngineRequest) -> None:
+    """Refuse what the measures of the model rule out.
+
+    Raises:
+        CapabilityError: The device has no such attention kernel for its heads, or its memory does
+            not hold the model and the largest generation.
+    """
+    options, device, dtype = resolved.options, resolved.device, resolved.dtype
+    hf_attention.check_kernel(options.attention, device, dtype, shape.head_dim)
+    if options.check_memory:
+        is_file = resolved.source.architecture is None
+        setup = hf_estimate.Setup(
+            request.model, device, dtype, options.cache, options.attention, is_file
+        )
+        hf_estimate.check_memory(shape, setup, request.largest or Cell())
+
+
 def _facts(resolved: _Resolved, shape: hf_load.Shape) -> ModelFacts:
     """Put the facts of a model together."""
-    torch, device = hf_device.import_torch(), resolved.device
+    torch, device, options = hf_device.import_torch(), resolved.device, resolved.options
     return ModelFacts(
         device=device,
         dtype=resolved.dtype,
@@ -250,9 +207,30 @@ def _facts(resolved: _Resolved, shape: hf_load.Shape) -> ModelFacts:
             "transformers": metadata.version("transformers"),
         },
         settings={
-            "threads": resolved.options.threads or torch.get_num_threads(),
+            "threads": options.threads or torch.get_num_threads(),
             "attention": shape.attention,
+            **_way_settings(options),
             "parameters": shape.parameters,
+            **_window_settings(shape),
             **hf_device.device_settings(device),
         },
     )
+
+
+def _window_settings(shape: hf_load.Shape) -> dict[str, Any]:
+    """Return how many layers keep a window of positions only, and how wide it is."""
+    if not shape.windowed_layers:
+        return {}
+    return {"window": shape.window, "windowed_layers": shape.windowed_layers}
+
+
+def _way_settings(options: HfOptions) -> dict[str, Any]:
+    """Return how the model decodes, as far as it is not the usual way; the cache always."""
+    settings: dict[str, Any] = {"cache": options.cache, "loop": options.loop}
+    if options.cache == "quantized":
+        settings["quantizer"] = hf_cache.resolve_quantizer(options.quantizer)
+    if options.attention in hf_attention.BACKENDS:
+        settings["attention_kernel"] = options.attention
+    if options.compile:
+        settings["compile"] = True
+    return settings

@@ -5,9 +5,9 @@ from __future__ import annotations
 import os
 import platform
 import re
-from pathlib import Path
 from typing import Any
 
+from regimescope.chip import processor_name
 from regimescope.errors import CapabilityError, MissingDependencyError, SpecError
 from regimescope.units import listing
 
@@ -121,7 +121,23 @@ def device_name(device: str) -> str:
     chip_name = getattr(torch.backends.mps, "get_name", None)
     if chip_name is not None and torch.backends.mps.is_available():
         return str(chip_name())
-    return _processor_name()
+    return processor_name() or platform.machine()
+
+
+def device_id(device: str) -> str | None:
+    """Return the UUID of a GPU, else its PCI address, as NVML knows it; ``None`` for others."""
+    torch = import_torch()
+    kind, _, number = device.partition(":")
+    if kind != "cuda" or torch.version.hip is not None:
+        return None
+    found = torch.cuda.get_device_properties(int(number or 0))
+    if getattr(found, "uuid", None) is not None:
+        return f"GPU-{found.uuid}"
+    places = [getattr(found, f"pci_{part}_id", None) for part in ("domain", "bus", "device")]
+    if any(place is None for place in places):
+        return None
+    domain, bus, slot = places
+    return f"{domain:08X}:{bus:02X}:{slot:02X}.0"
 
 
 def device_settings(device: str) -> dict[str, Any]:
@@ -161,14 +177,3 @@ def _numbered(counts: dict[str, int]) -> list[str]:
         for kind, count in counts.items()
         for number in range(count)
     ]
-
-
-def _processor_name() -> str:
-    """Return the name of the processor as far as it can be read without starting a program."""
-    cpuinfo = Path("/proc/cpuinfo")
-    if cpuinfo.exists():
-        for line in cpuinfo.read_text(encoding="utf-8", errors="replace").splitlines():
-            key, _, value = line.partition(":")
-            if key.strip() == "model name":
-                return value.strip()
-    return platform.processor() or platform.machine()

@@ -8,6 +8,7 @@ from typing import Any, NamedTuple
 import psutil
 
 from regimescope.engines.hf_device import import_torch
+from regimescope.engines.memory_limits import host_free_bytes
 
 # Names in ``torch.cuda.memory_stats``, seen in torch 2.11 and 2.13 (mechanisms, section 4).
 _CUDA_STATS = {
@@ -56,6 +57,27 @@ def memory_readings(device: str) -> dict[str, int]:
         readings["device_allocated"] = torch.xpu.memory_allocated(device)
         readings["device_reserved"] = torch.xpu.memory_reserved(device)
     return readings
+
+
+def free_bytes(device: str) -> int | None:
+    """Return the memory of a device that is free now, in bytes; ``None`` where nobody tells.
+
+    Memory that the allocator of this process holds unused counts as taken. On MPS, which shares the
+    main memory, it is what Metal advises to use at most, or what is free of the main memory.
+    """
+    kind = device.partition(":")[0]
+    if kind == "cpu":
+        return host_free_bytes()
+    torch = import_torch()
+    if kind == "mps":
+        readings = _mps_readings(torch)
+        advised = readings.get("device_recommended_max")
+        host = host_free_bytes()
+        return host if advised is None else max(min(host, advised - readings["device_reserved"]), 0)
+    tells = getattr(getattr(torch, kind), "mem_get_info", None)
+    if tells is None:  # xpu has it since torch 2.8
+        return None
+    return int(tells(device)[0])
 
 
 def wait(device: str) -> None:

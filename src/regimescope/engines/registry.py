@@ -59,6 +59,25 @@ BUILT_IN: dict[str, BuiltIn] = {
         "pip install 'regimescope[hf]'",
         "PyTorch with transformers, on cpu, cuda, mps and xpu",
     ),
+    "llama_cpp": BuiltIn(
+        "regimescope.engines.llama_cpp:LlamaCppEngine",
+        ("xllamacpp",),
+        # Spelled as every release of pip finds the extra.
+        "pip install 'regimescope[llama-cpp]'",
+        "GGUF models in the server core of llama.cpp, on cpu, Metal and CUDA",
+    ),
+    "mlx": BuiltIn(
+        "regimescope.engines.mlx:MlxEngine",
+        ("mlx", "mlx_lm"),
+        "pip install 'regimescope[mlx]'",
+        "MLX with mlx-lm, on the GPU of Apple silicon and on cpu",
+    ),
+    "openai": BuiltIn(
+        "regimescope.engines.openai_http:OpenAIEngine",
+        ("httpx", "httpx_sse"),
+        "pip install 'regimescope[openai]'",
+        "any OpenAI-compatible server over HTTP; --engine-option url=URL, model 'server'",
+    ),
     "simulated": BuiltIn(
         "regimescope.engines.simulated:SimulatedEngine",
         (),

@@ -14,7 +14,7 @@ import numpy as np
 
 from regimescope.engines.base import Capabilities, Clock, EngineRequest, Step
 from regimescope.engines.simulated_laws import Band, Machine, Options
-from regimescope.errors import EngineError, SpecError
+from regimescope.errors import CapabilityError, EngineError, SpecError
 from regimescope.records import Cell, ModelFacts
 from regimescope.units import NS_PER_S, listing
 
@@ -73,9 +73,11 @@ class SimulatedSession:
         """Let the time of each step pass, then yield it.
 
         Raises:
-            EngineError: The budget is among ``fail_budgets``.
+            CapabilityError: The cell asks for what a virtual machine does not have.
+            EngineError: The budget is among ``fail_budgets``, or the request makes no sense.
         """
         options, budget = self._options, cell.budget or 0
+        _check(self._facts, prompt_ids, cell)
         if budget in options.fail_budgets:
             raise EngineError(f"simulated failure at budget {budget}")
         start_ns = self._clock.now_ns()
@@ -101,6 +103,33 @@ class SimulatedSession:
         """Do nothing; there is nothing to release."""
 
 
+def _check(facts: ModelFacts, prompt_ids: Sequence[int], cell: Cell) -> None:
+    """Refuse what a real engine of the same capabilities would refuse.
+
+    Raises:
+        CapabilityError: The cell asks for a batch, a depth, a capacity, or more positions than
+            there are.
+        EngineError: There is no prompt, no budget, or a token id outside the vocabulary.
+    """
+    budget = cell.budget or 0
+    if budget < 1 or len(prompt_ids) < 1:
+        raise EngineError("a generation needs a prompt and a budget of 1 token or more")
+    if not 0 <= min(prompt_ids) <= max(prompt_ids) < facts.vocabulary:
+        raise EngineError(f"token ids lie outside 0 to {facts.vocabulary - 1}")
+    if (cell.batch or 1) > 1 or cell.depth or cell.capacity:
+        raise CapabilityError(
+            "The simulated engine knows no batch, no depth and no capacity.",
+            remedy="Leave them unset.",
+        )
+    longest = len(prompt_ids) + budget - 1
+    if facts.positions is not None and longest > facts.positions:
+        raise CapabilityError(
+            f"Prompt {len(prompt_ids)} and budget {budget} need {longest:,} positions, "
+            f"the model has {facts.positions:,}.",
+            remedy="Use a smaller budget or a shorter prompt.",
+        )
+
+
 class SimulatedEngine:
     """The engine of virtual machines."""
 
@@ -111,9 +140,9 @@ class SimulatedEngine:
         """Return the capabilities of a virtual machine."""
         return Capabilities(
             devices=("virtual",),
-            dtypes=("float32", "float16", "bfloat16"),
+            # Its laws know neither element types nor batches, so it claims none.
+            dtypes=("float32",),
             kv_cache=("on", "off"),
-            batch=True,
             unstamped=True,
             virtual_clock=True,
         )
