@@ -87,7 +87,7 @@ def test_a_case_is_recognized_by_its_content(tmp_path: Path) -> None:
     assert looks_like_case(case(tmp_path, HEAD + POINTS, "table.csv"))
     assert not looks_like_case(case(tmp_path, "budget,latency_s\n16,1\n", "a.toml"))
     assert api.load(tmp_path / "table.csv").header.source == "case"
-    with pytest.raises(UserError, match="Which columns"):
+    with pytest.raises(UserError, match="is no TOML"):
         api.load(tmp_path / "a.toml")
 
 
@@ -178,3 +178,22 @@ def test_files_of_different_axes_are_not_merged(tmp_path: Path) -> None:
 def test_a_margin_that_is_no_slowdown_is_refused(tmp_path: Path, margin: float) -> None:
     with pytest.raises(UserError, match="margin"):
         api.analyze(case(tmp_path, HEAD + POINTS), margin=margin)
+
+
+@pytest.mark.parametrize(
+    ("first", "last", "places"),
+    [
+        (10, 18, list(range(10, 18))),
+        (10, 13, [10, 11, 12]),
+        (10, 11, [10]),
+        (10, 10, [10]),
+        (0, 80, [5, 15, 25, 35, 45, 55, 65, 75]),
+    ],
+)
+def test_a_narrow_plateau_has_no_value_twice(
+    tmp_path: Path, first: int, last: int, places: list[int]
+) -> None:
+    axis = HEAD.replace('"budget"', '"prompt"').replace("mixed", "prefill")
+    run = read_case(case(tmp_path, axis + f"plateaus = [[{first}, {last}, 1.0]]\n"))
+    assert [trial.cell.prompt_tokens for trial in run.trials] == places
+    assert len({trial.trial_id for trial in run.trials}) == len(places)

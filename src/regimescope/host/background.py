@@ -20,25 +20,29 @@ class Use(NamedTuple):
     cpu_s: float
 
 
-def busy_programs(
-    sleep: Callable[[float], None], span_s: float = 1.0
-) -> tuple[tuple[str, float], ...]:
+class Share(NamedTuple):
+    """Base name of a program, the id of its process, and its share of one core."""
+
+    name: str
+    pid: int
+    cores: float
+
+
+def busy_programs(sleep: Callable[[float], None], span_s: float = 1.0) -> tuple[Share, ...]:
     """Return the programs that use the processor, with their share of one core, largest first."""
     before = _uses()
     sleep(span_s)
     return shares(before, _uses(), span_s)
 
 
-def shares(
-    before: Mapping[int, Use], after: Mapping[int, Use], span_s: float
-) -> tuple[tuple[str, float], ...]:
-    """Return name and share of one core of the processes that ran between two looks."""
+def shares(before: Mapping[int, Use], after: Mapping[int, Use], span_s: float) -> tuple[Share, ...]:
+    """Return the processes that ran between two looks, the busiest first."""
     used = [
-        (use.name, round((use.cpu_s - before[pid].cpu_s) / span_s, 3))
+        Share(use.name, pid, round((use.cpu_s - before[pid].cpu_s) / span_s, 3))
         for pid, use in after.items()
         if pid in before
     ]
-    busy = sorted((row for row in used if row[1] >= LEAST_CORES), key=lambda row: -row[1])
+    busy = sorted((row for row in used if row.cores >= LEAST_CORES), key=lambda row: -row.cores)
     return tuple(busy[:MOST_PROGRAMS])
 
 

@@ -99,17 +99,21 @@ def changes(before: Mapping[str, float], after: Mapping[str, float]) -> Values:
     return found
 
 
-def host_readers(gpu: bool) -> tuple[Reader, ...]:
-    """Return the readers of this operating system.
+def host_readers(device: str, device_id: str | None = None) -> tuple[Reader, ...]:
+    """Return the readers of this operating system, and of the GPU that is measured.
 
     Args:
-        gpu: Whether the device that is measured is one that NVML may know.
+        device: The measured device; NVML may know it if it is ``cuda``, or ``cuda:1`` and so on.
+        device_id: Its UUID or PCI address, if the engine knows one.
     """
     from regimescope.host import linux, macos, nvml, windows
 
     readers = {"Linux": linux.readers, "Darwin": macos.readers, "Windows": windows.readers}
     of_system = readers.get(platform.system(), tuple)()
-    return (*of_system, *(nvml.readers() if gpu else ()))
+    kind, _, number = device.partition(":")
+    if kind != "cuda":
+        return of_system
+    return (*of_system, *nvml.readers(nvml.Gpu(int(number or 0), device_id)))
 
 
 def _reason(error: Exception) -> str:

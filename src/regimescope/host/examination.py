@@ -74,6 +74,7 @@ class Busy(Part, frozen=True, kw_only=True):
     """A program that uses the processor; its share is of one core."""
 
     name: str
+    pid: int
     cores: float
 
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 import os
 import platform
 import re
-import subprocess
+from collections.abc import Callable
 from importlib import metadata
 from pathlib import Path
 from typing import Any
@@ -17,9 +17,14 @@ from typing import Any
 import psutil
 
 import regimescope
+from regimescope.chip import processor_name as processor_name
 
 # Libraries whose version can change a result, beside the ones that the engine names.
 CORE_LIBRARIES = ("numpy", "scipy", "msgspec")
+# A shorter host name is a word of some sentence.
+LEAST_HOST_NAME = 4
+# After the home folder: not the rest of a longer name; a period may end a sentence.
+_PATH_ENDS = r"(?![\w-]|\.\w)"
 
 
 def host_facts(*, identify: bool = False) -> dict[str, Any]:
@@ -33,19 +38,34 @@ def host_facts(*, identify: bool = False) -> dict[str, Any]:
         "release": platform.release(),
         "architecture": platform.machine(),
         "processor": processor_name(),
-        "logical_cores": psutil.cpu_count(logical=True),
-        "physical_cores": psutil.cpu_count(logical=False),
-        "usable_cores": _usable_cores(),
-        "memory_bytes": psutil.virtual_memory().total,
-        "swap_bytes": psutil.swap_memory().total,
     }
+    readings: dict[str, Callable[[], Any]] = {
+        "logical_cores": lambda: psutil.cpu_count(logical=True),
+        "physical_cores": lambda: psutil.cpu_count(logical=False),
+        "usable_cores": _usable_cores,
+        "memory_bytes": lambda: psutil.virtual_memory().total,
+        "swap_bytes": lambda: psutil.swap_memory().total,
+        "load_average_1min": _load_average,
+    }
+    facts |= {name: _read(reading) for name, reading in readings.items()}
     if platform.system() == "Darwin":
         facts["macos"] = platform.mac_ver()[0]
-    if hasattr(os, "getloadavg"):
-        facts["load_average_1min"] = round(os.getloadavg()[0], 2)
     if identify:
         facts |= {"host_name": platform.node(), "user_name": Path.home().name}
     return {name: value for name, value in facts.items() if value not in (None, "")}
+
+
+def _read(reading: Callable[[], Any]) -> Any:
+    """Return a fact; ``None`` where the system refuses it, as a sandbox or a bare container may."""
+    try:
+        return reading()
+    except (OSError, RuntimeError, ValueError, psutil.Error):
+        return None
+
+
+def _load_average() -> float | None:
+    """Return the load of the last minute, where the system counts it."""
+    return round(os.getloadavg()[0], 2) if hasattr(os, "getloadavg") else None
 
 
 def without_home(value: Any) -> Any:
@@ -54,9 +74,11 @@ def without_home(value: Any) -> Any:
     Such a path still opens for the same user, and does not tell who that is.
     """
     if isinstance(value, str):
-        home = str(Path.home())
-        # A home of one character, as some containers have, would match every path.
-        return re.sub(re.escape(home) + r"(?=[/\\]|$)", "~", value) if len(home) > 1 else value
+        for home in {str(Path.home()), os.path.realpath(Path.home())}:
+            # A home of one character, as some containers have, would match every path.
+            if len(home) > 1:
+                value = re.sub(re.escape(home) + _PATH_ENDS, "~", value)
+        return value
     if isinstance(value, dict):
         return {name: without_home(item) for name, item in value.items()}
     if isinstance(value, (list, tuple)):
@@ -64,29 +86,27 @@ def without_home(value: Any) -> Any:
     return value
 
 
+def without_identity(value: Any) -> Any:
+    """Return a text, or all texts in a list or table, without home folder and host name.
+
+    For what engines and the system say when they fail.
+    """
+    if isinstance(value, str):
+        host = platform.node()
+        if len(host) >= LEAST_HOST_NAME and host != "localhost":
+            value = re.sub(rf"(?<![\w.-]){re.escape(host)}(?![\w-])", "<host>", value)
+        return without_home(value)
+    if isinstance(value, dict):
+        return {name: without_identity(item) for name, item in value.items()}
+    if isinstance(value, (list, tuple)):
+        return type(value)(without_identity(item) for item in value)
+    return value
+
+
 def versions() -> dict[str, str]:
     """Return the versions of this package, of Python and of the core libraries."""
     found = {"regimescope": regimescope.__version__, "python": platform.python_version()}
     return found | {name: metadata.version(name) for name in CORE_LIBRARIES}
-
-
-def processor_name() -> str | None:
-    """Return the marketing name of the processor, or ``None`` where the system does not tell."""
-    if platform.system() == "Darwin":
-        answer = subprocess.run(
-            ["/usr/sbin/sysctl", "-n", "machdep.cpu.brand_string"],
-            capture_output=True,
-            text=True,
-            timeout=10,
-            check=False,
-        )
-        return answer.stdout.strip() or None
-    cpuinfo = Path("/proc/cpuinfo")
-    if cpuinfo.exists():
-        for line in cpuinfo.read_text(encoding="utf-8", errors="replace").splitlines():
-            if line.lower().startswith("model name"):
-                return line.partition(":")[2].strip()
-    return platform.processor() or None
 
 
 def _usable_cores() -> int | None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable
-from typing import Any
+from typing import Any, NamedTuple
 
 from regimescope.host import catalogue
 from regimescope.host.counters import Reader, Values
@@ -12,17 +12,30 @@ from regimescope.host.counters import Reader, Values
 INSTALL = "pip install 'regimescope[energy]'"
 
 
-def readers() -> tuple[Reader, ...]:
-    """Return the reader of the GPU that CUDA calls the first one."""
-    return (Reader(catalogue.NVML, NvmlReader(_load).read),)
+class Gpu(NamedTuple):
+    """Which GPU is meant.
+
+    Attributes:
+        ordinal: Number by which CUDA knows it, among those that this process may see.
+        device_id: Its UUID (``GPU-...`` or ``MIG-...``) or its PCI address, where the engine
+            knows one: CUDA and NVML do not always count in the same order.
+    """
+
+    ordinal: int = 0
+    device_id: str | None = None
+
+
+def readers(gpu: Gpu) -> tuple[Reader, ...]:
+    """Return the reader of one GPU."""
+    return (Reader(catalogue.NVML, NvmlReader(_load, gpu).read),)
 
 
 class NvmlReader:
     """Reads one GPU; NVML is loaded at the first reading and stays open with the process."""
 
-    def __init__(self, load: Callable[[], Any]) -> None:
-        """Take the function that imports the library."""
-        self._load = load
+    def __init__(self, load: Callable[[], Any], gpu: Gpu) -> None:
+        """Take the function that imports the library, and the GPU to read."""
+        self._load, self._gpu = load, gpu
         self._opened: tuple[Any, Any] | None = None
 
     def read(self) -> Values:
@@ -45,24 +58,43 @@ class NvmlReader:
         nvml = self._load()
         try:
             nvml.nvmlInit()
-            gpu = visible_gpu(nvml, os.environ.get("CUDA_VISIBLE_DEVICES", ""))
+            gpu = find(nvml, self._gpu, os.environ.get("CUDA_VISIBLE_DEVICES", ""))
         except nvml.NVMLError as error:
             raise OSError(f"NVML: {error}") from error
         self._opened = nvml, gpu
         return nvml, gpu
 
 
-def visible_gpu(nvml: Any, visible: str) -> Any:
-    """Return the handle of the first GPU that CUDA sees.
+def find(nvml: Any, gpu: Gpu, visible: str) -> Any:
+    """Return the handle of a GPU.
 
     Args:
         nvml: The library.
+        gpu: Which one.
         visible: Value of ``CUDA_VISIBLE_DEVICES``: numbers or UUIDs, or nothing.
+
+    Raises:
+        NVMLError: NVML knows no such GPU.
     """
-    first = visible.split(",")[0].strip()
-    if first and not first.isdigit():
-        return nvml.nvmlDeviceGetHandleByUUID(first)
-    return nvml.nvmlDeviceGetHandleByIndex(int(first or 0))
+    if gpu.device_id is not None:
+        if ":" in gpu.device_id:
+            return nvml.nvmlDeviceGetHandleByPciBusId(gpu.device_id)
+        return nvml.nvmlDeviceGetHandleByUUID(gpu.device_id)
+    names = [name.strip() for name in visible.split(",") if name.strip()]
+    name = names[gpu.ordinal] if gpu.ordinal < len(names) else str(gpu.ordinal)
+    if name.isdigit():
+        return nvml.nvmlDeviceGetHandleByIndex(int(name))
+    return nvml.nvmlDeviceGetHandleByUUID(_whole_uuid(nvml, name))
+
+
+def _whole_uuid(nvml: Any, start: str) -> str:
+    """Return the UUID that begins so: CUDA takes the first characters for it, NVML does not."""
+    for number in range(nvml.nvmlDeviceGetCount()):
+        uuid = nvml.nvmlDeviceGetUUID(nvml.nvmlDeviceGetHandleByIndex(number))
+        text = uuid.decode() if isinstance(uuid, bytes) else str(uuid)
+        if text.startswith(start):
+            return text
+    return start
 
 
 def _load() -> Any:

@@ -107,6 +107,18 @@ def looks_like_case(path: Path) -> bool:
     return {b"id", b"axis"} <= set(keys)
 
 
+def no_case(path: Path) -> UserError:
+    """Return the error for a TOML file that is no case: what its reader says, or what it lacks."""
+    try:
+        _toml(path)
+    except UserError as error:
+        return error
+    return UserError(
+        f"{path} is no case: it lacks the keys id and axis.",
+        remedy='Add them, for example id = "mine" and axis = "budget".',
+    )
+
+
 def read_case_file(path: Path) -> CaseFile:
     """Read and check the keys of a case file.
 
@@ -204,7 +216,7 @@ def _toml(path: Path) -> dict[str, Any]:
         raise _too_deep(path) from error
     except ValueError as error:  # TOMLDecodeError, and integers of more digits than Python reads
         raise UserError(f"{path} is no TOML: {error}.", remedy="Correct the file.") from error
-    if _depth_exceeds(table, MAX_NESTING):
+    if depth_exceeds(table, MAX_NESTING):
         raise _too_deep(path)
     return table
 
@@ -215,7 +227,7 @@ def _too_deep(path: Path) -> UserError:
     )
 
 
-def _depth_exceeds(value: object, most: int) -> bool:
+def depth_exceeds(value: object, most: int) -> bool:
     """Return whether lists and tables stand in each other more than ``most`` deep."""
     level: list[object] = [value]
     for _ in range(most + 1):
@@ -237,13 +249,25 @@ def _numbers(case: CaseFile) -> Iterator[tuple[str, float, float, int | None, in
             yield from _of_table(f"run[{number}]", run.points, run.samples, number)
     elif case.plateaus:
         for k, (first, last, level) in enumerate(case.plateaus):
-            for j in range(PLATEAU_POINTS):
-                # Middles of equal parts: the end itself belongs to one of the two plateaus, and
-                # the file does not say to which.
-                x = first + (last - first) * (2 * j + 1) / (2 * PLATEAU_POINTS)
-                yield f"plateaus[{k}]", math.floor(x) if math.isfinite(x) else x, level, None, 0
+            for x in _on_plateau(first, last):
+                yield f"plateaus[{k}]", x, level, None, 0
     else:
         yield from _of_table("", case.points, case.samples, None)
+
+
+def _on_plateau(first: float, last: float) -> Iterator[float]:
+    """Yield whole numbers on a plateau, different ones, fewer where it is narrow.
+
+    They are middles of equal parts: the end itself belongs to one of two plateaus, and the file
+    does not say to which.
+    """
+    before = math.nan
+    for j in range(PLATEAU_POINTS):
+        x = first + (last - first) * (2 * j + 1) / (2 * PLATEAU_POINTS)
+        place = math.floor(x) if math.isfinite(x) else x
+        if place != before:
+            yield place
+        before = place
 
 
 def _of_table(

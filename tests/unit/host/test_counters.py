@@ -1,14 +1,13 @@
 """What is made of readings: growth, levels, reasons; the catalogue and its page."""
 
 import importlib.util
-import types
 from pathlib import Path
 
 import pytest
 
 from regimescope import api
-from regimescope.host import catalogue, facts, nvml
-from regimescope.host.background import Use, shares
+from regimescope.host import catalogue, facts
+from regimescope.host.background import Share, Use, shares
 from regimescope.host.counters import HostCounters, Reader, changes
 from regimescope.spec import ScanSpec
 
@@ -69,60 +68,7 @@ def test_the_page_of_counters_is_current():
 def test_shares_are_of_one_core_and_small_ones_are_left_out():
     before = {1: Use("a", 1.0), 2: Use("b", 0.0), 3: Use("c", 5.0)}
     after = {1: Use("a", 2.0), 2: Use("b", 4.0), 3: Use("c", 5.01), 4: Use("new", 9.0)}
-    assert shares(before, after, 2.0) == (("b", 2.0), ("a", 0.5))
-
-
-class NvmlError(Exception):
-    pass
-
-
-def refuse(*_):
-    raise NvmlError("Not Supported")
-
-
-def library(**changed):
-    running = [types.SimpleNamespace(pid=-1), types.SimpleNamespace(pid=nvml.os.getpid())]
-    functions = {
-        "NVMLError": NvmlError,
-        "NVML_CLOCK_SM": 1,
-        "NVML_CLOCK_MEM": 2,
-        "NVML_TEMPERATURE_GPU": 0,
-        "nvmlInit": lambda: None,
-        "nvmlDeviceGetHandleByIndex": lambda index: ("index", index),
-        "nvmlDeviceGetHandleByUUID": lambda uuid: ("uuid", uuid),
-        "nvmlDeviceGetClockInfo": lambda gpu, kind: 1000 * kind,
-        "nvmlDeviceGetCurrentClocksThrottleReasons": lambda gpu: 4,
-        "nvmlDeviceGetPowerUsage": lambda gpu: 250_000,
-        "nvmlDeviceGetTotalEnergyConsumption": refuse,
-        "nvmlDeviceGetTemperature": lambda gpu, kind: 60,
-        "nvmlDeviceGetMemoryInfo": lambda gpu: types.SimpleNamespace(used=123),
-        "nvmlDeviceGetComputeRunningProcesses": lambda gpu: running,
-    }
-    return types.SimpleNamespace(**functions | changed)
-
-
-def test_nvml_is_read_in_base_units_and_leaves_out_what_a_gpu_does_not_report():
-    assert nvml.NvmlReader(library).read() == {
-        "gpu_clock_hz": 1e9,
-        "gpu_memory_clock_hz": 2e9,
-        "gpu_event_reasons_mask": 4,
-        "gpu_power_w": 250,
-        "gpu_temperature_c": 60,
-        "gpu_memory_used_bytes": 123,
-        "gpu_other_processes_count": 1,
-    }
-
-
-def test_nvml_without_a_driver_is_absent_with_the_reason():
-    reader = Reader(catalogue.NVML, nvml.NvmlReader(lambda: library(nvmlInit=refuse)).read)
-    assert "Not Supported" in HostCounters([reader]).absent["gpu_power_w"]
-
-
-@pytest.mark.parametrize(
-    ("visible", "handle"), [("", ("index", 0)), ("3,1", ("index", 3)), ("GPU-a", ("uuid", "GPU-a"))]
-)
-def test_the_gpu_is_the_first_that_cuda_sees(visible, handle):
-    assert nvml.visible_gpu(library(), visible) == handle
+    assert shares(before, after, 2.0) == (Share("b", 2, 2.0), Share("a", 1, 0.5))
 
 
 def test_a_home_folder_is_written_as_tilde_and_others_are_left(monkeypatch):
@@ -143,3 +89,30 @@ def test_host_and_user_are_told_on_request_only():
     named = {"host_name", "user_name"}
     assert not named & facts.host_facts().keys()
     assert named <= facts.host_facts(identify=True).keys()
+
+
+def test_facts_that_the_system_refuses_are_absent(monkeypatch):
+    def refuse():
+        raise PermissionError(13, "denied")
+
+    monkeypatch.setattr(facts.psutil, "swap_memory", refuse)
+    monkeypatch.setattr(facts.os, "getloadavg", refuse)
+    found = facts.host_facts()
+    assert {"swap_bytes", "load_average_1min"} & found.keys() == set()
+    assert found["memory_bytes"] > 0
+
+
+@pytest.mark.parametrize(
+    ("message", "stored"),
+    [
+        ("cannot open '/home/eve/m.gguf'", "cannot open '~/m.gguf'"),
+        ("nothing in /home/eve.", "nothing in ~."),
+        ("/home/eve.old and /home/evelyn", "/home/eve.old and /home/evelyn"),
+        ("box17: connection refused", "<host>: connection refused"),
+        ("box17.lan and box170", "<host>.lan and box170"),
+    ],
+)
+def test_messages_are_stored_without_home_folder_and_host_name(monkeypatch, message, stored):
+    monkeypatch.setattr(facts.Path, "home", lambda: Path("/home/eve"))
+    monkeypatch.setattr(facts.platform, "node", lambda: "box17")
+    assert facts.without_identity({"a": [message], "n": 3}) == {"a": [stored], "n": 3}
