@@ -188,7 +188,7 @@ def main() -> None:
         used = ["hf"] * (asked.real > 0) + ["simulated"] * (asked.real < asked.kills)
         spans = {engine: _span(engine, Path(base)) for engine in used}
         too_late = 0
-        rng = random.Random(asked.seed)  # noqa: S311 - the moments of kills are no secret
+        rng = random.Random(asked.seed)
         for number in range(asked.kills):
             engine = "hf" if number < asked.real else "simulated"
             victim: Victim = "parent" if number % 2 else "child"

@@ -1,4 +1,4 @@
-"""regimescope: find, prove and explain execution regimes in LLM decoding.
+"""regimescope: find, confirm and locate slow execution regimes of autoregressive decoding.
 
 The public names are resolved when they are first used, so that importing the package loads
 neither an engine nor a numerical library.

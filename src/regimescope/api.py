@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 import uuid
+from collections.abc import Callable, Mapping
 from datetime import datetime, timezone
 from pathlib import Path
 from typing import Any
@@ -20,19 +21,19 @@ from regimescope.feasible import (
     check_positions,
     resolved_search,
 )
-from regimescope.host.facts import host_facts, versions, without_home
-from regimescope.importers.case import read_case
-from regimescope.importers.case_file import looks_like_case
-from regimescope.importers.generic import read_table
-from regimescope.importers.merging import merged
+from regimescope.host.facts import host_facts, versions, without_home, without_identity
+from regimescope.importers.files import Asked, no_table, read_files
+from regimescope.importers.foreign import Hints
+from regimescope.journal import Observer
 from regimescope.measure.isolation import inspect_model
+from regimescope.opening import engine_request
 from regimescope.plan import make_plan
 from regimescope.records import SCHEMA_VERSION, Event, ModelFacts, Run, RunHeader
 from regimescope.report.html import write_report
 from regimescope.report.lasting import LastingObserver
 from regimescope.report.progress import SilentObserver
 from regimescope.results import Conclusion
-from regimescope.run import Observer, Scan, engine_request
+from regimescope.run import Scan
 from regimescope.spec import ScanSpec, check_spec, to_command
 from regimescope.stats.epidemic import R_MIN
 from regimescope.store import RunFolder, check_free, is_run_folder, load_header
@@ -84,11 +85,26 @@ def scan(
         model=model,
         plan=make_plan(resolved),
     )
-    return _execute(RunFolder.create(path, header), observer)
+    return _execute(RunFolder.create(path, header, told=_told(spec)), observer)
 
 
-def resume(path: str | Path, *, observer: Observer | None = None) -> Run:
+def resume(
+    path: str | Path,
+    *,
+    observer: Observer | None = None,
+    trust_remote_code: bool = False,
+    max_tokens: int | None = None,
+    max_seconds: float | None = None,
+) -> Run:
     """Finish a run that was cut short, without repeating a finished trial.
+
+    Args:
+        path: The run folder.
+        observer: Someone who watches.
+        trust_remote_code: Whether code that comes with the model may be run where the run asks
+            for it. Its folder may come from a stranger, so its own word does not count.
+        max_tokens: Tokens that the whole run may decode from now on; absent for those of its spec.
+        max_seconds: Seconds that this and later invocations may take; absent for the same.
 
     Raises:
         RunFolderError: It is no run folder of a scan, or a fact that decides the timing differs
@@ -96,27 +112,33 @@ def resume(path: str | Path, *, observer: Observer | None = None) -> Run:
         UserError: The request cannot be met any more.
         MeasurementError: Measuring failed; finished trials are in the folder.
     """
-    folder = RunFolder.reopen(Path(path))
-    header = load_header(folder.path)
+    header = load_header(Path(path))
     if header.spec is None or header.plan is None or header.model is None:
         raise RunFolderError(
             f"{path} holds imported measurements, not a scan.", remedy="There is nothing to resume."
         )
+    if header.spec.engine_options.get("trust_remote_code") and not trust_remote_code:
+        raise UserError(
+            f"{path} asks to run code that comes with the model {header.spec.model}.",
+            remedy="Read that code; if you trust it, add --trust-remote-code.",
+        )
+    folder = RunFolder.reopen(Path(path), told=_told(header.spec))
     watcher = LastingObserver(observer or SilentObserver())
-    taken_up = _taken_up(header.spec)
+    spec = _with_limits(header.spec, max_tokens, max_seconds)
+    taken_up = _taken_up(spec, header.spec)
     # Before anything is loaded: the folder may come from a stranger.
     watcher.event(taken_up)
     _refuse_other_conditions(header, _resolve(header.spec)[1])
     return _execute(folder, watcher, taken_up=taken_up)
 
 
-def analyze(source: Run | str | Path, *, margin: float = R_MIN, **columns: str) -> Conclusion:
+def analyze(source: Run | str | Path, *, margin: float = R_MIN, **options: Any) -> Conclusion:
     """Return the verdict on a run, a run folder, a case file, or a table of measurements.
 
     Args:
         source: A run in memory, the path of a run folder, or the path of a file.
         margin: Least slowdown that counts, above 1; a search has its own.
-        columns: ``x`` and ``y`` name the columns of a table.
+        options: What ``load`` takes, such as ``x`` and ``y`` for the columns of a table.
 
     Raises:
         UserError: The source cannot be read or cannot be a measurement.
@@ -126,49 +148,61 @@ def analyze(source: Run | str | Path, *, margin: float = R_MIN, **columns: str) 
             f"A margin of {margin:g} is no slowdown.",
             remedy=f"Give a ratio above 1 and up to {MOST_MARGIN:g}, for example 1.25.",
         )
-    return conclude(source if isinstance(source, Run) else load(source, **columns), r_min=margin)
+    return conclude(source if isinstance(source, Run) else load(source, **options), r_min=margin)
 
 
-def load(source: str | Path, *more: str | Path, x: str | None = None, y: str | None = None) -> Run:
-    """Return a run folder, a case file, or a table of measurements as a run.
+def load(
+    source: str | Path,
+    *more: str | Path,
+    x: str | None = None,
+    y: str | None = None,
+    axis: str | None = None,
+    pattern: str | None = None,
+    lengths: Mapping[str, int] | None = None,
+) -> Run:
+    """Return a run folder, or files of measurements made elsewhere, as a run.
 
     Args:
-        source: A run folder, a case file (TOML, recognized by its content), or a CSV file.
-        more: Further files of the same sweep, each an occasion of its own.
+        source: A run folder, a case file (TOML) or a file of a known tool, both recognized by
+            their content, or a CSV file.
+        more: Further files of the same sweep.
         x: Column of the decoding budget; tables only.
         y: Column of the latency in seconds; tables only.
+        axis: Axis to read; known tools only, the one with the most values if left out.
+        pattern: Regular expression for file names; its groups tell lengths that files lack.
+        lengths: The same for all files: ``budget``, ``prompt_tokens``, ``batch``, ``depth`` or
+            ``capacity``.
 
     Raises:
         UserError: A source does not exist, cannot be read, or the columns are not named.
     """
     paths = [Path(source), *map(Path, more)]
+    asked = Asked(x, y, axis, Hints(lengths or {}, pattern))
     folders = [path for path in paths if is_run_folder(path)]
-    if not more and folders:
-        return load_run(paths[0])
-    if folders:
+    if not folders:
+        return read_files(paths, asked)
+    if asked.names_columns:
+        raise no_table(folders[0], "a run folder, which knows what it measured")
+    if more or asked.is_of_tools:
         raise UserError(
-            f"{folders[0]} is a run folder, and several files are given.",
-            remedy="Analyze run folders one at a time.",
+            f"{folders[0]} is a run folder, and knows by itself what it holds.",
+            remedy="Analyze it alone, without options for other files.",
         )
-    return merged([_load_file(path, x, y) for path in paths])
+    return load_run(paths[0])
 
 
-def _load_file(path: Path, x: str | None, y: str | None) -> Run:
-    """Return a file of measurements made elsewhere as a run."""
-    if not path.exists():
-        raise UserError(f"{path} does not exist.", remedy="Name a run folder or a file.")
-    if path.is_dir():
+def load_folder(path: str | Path) -> Run:
+    """Return a run folder as a run.
+
+    Raises:
+        RunFolderError: It is none, or is damaged.
+    """
+    if Path(path).is_file():
         raise RunFolderError(
-            f"{path} is no run folder.", remedy="Name one that a scan has written."
+            f"{path} is a file, no run folder.",
+            remedy=f"To judge measurements in a file: regimescope analyze {path}",
         )
-    if x is not None and y is not None:
-        return read_table(path, x=x, y=y)
-    if looks_like_case(path):
-        return read_case(path)
-    raise UserError(
-        f"Which columns of {path} hold budget and latency?",
-        remedy="Name them, for example --x budget --y latency_s.",
-    )
+    return load_run(Path(path))
 
 
 def publish(run: Run, conclusion: Conclusion, folder: str | Path) -> Path:
@@ -203,6 +237,11 @@ def default_folder(spec: ScanSpec) -> Path:
         candidate = path.with_name(f"{path.name}-{number}")
         number += 1
     return candidate
+
+
+def _told(spec: ScanSpec) -> Callable[[Any], Any]:
+    """Return what is stored of a message: engines name paths and hosts when they fail."""
+    return (lambda value: value) if spec.identify else without_identity
 
 
 def _resolve(spec: ScanSpec) -> tuple[ScanSpec, ModelFacts]:
@@ -244,11 +283,29 @@ def _execute(folder: RunFolder, observer: Observer | None, taken_up: Event | Non
     return load_run(folder.path)
 
 
-def _taken_up(spec: ScanSpec) -> Event:
-    """Return the event that says what a resumed run will measure, as its own spec has it."""
+def _with_limits(spec: ScanSpec, max_tokens: int | None, max_seconds: float | None) -> ScanSpec:
+    """Return a spec with other limits, where such are given.
+
+    Raises:
+        SpecError: A limit is no limit.
+    """
+    spec = spec if max_tokens is None else replace(spec, max_tokens=max_tokens)
+    spec = spec if max_seconds is None else replace(spec, max_seconds=max_seconds)
+    check_spec(spec)
+    return spec
+
+
+def _taken_up(spec: ScanSpec, before: ScanSpec) -> Event:
+    """Return the event that says what a resumed run will measure, and with which new limits."""
     options = "".join(f", {name}={value}" for name, value in spec.engine_options.items())
     message = f"taken up again: model {spec.model} on engine {spec.engine}{options}"
-    return Event(kind="resume", at_utc=utc_now(), message=message)
+    changed = {
+        name: getattr(spec, name)
+        for name in ("max_tokens", "max_seconds")
+        if getattr(spec, name) != getattr(before, name)
+    }
+    message += "".join(f", {name.replace('_', ' ')} {value:,}" for name, value in changed.items())
+    return Event(kind="resume", at_utc=utc_now(), message=message, facts=changed or None)
 
 
 def _go_on(folder: RunFolder, torn: int, taken_up: Event) -> None:

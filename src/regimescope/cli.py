@@ -18,7 +18,6 @@ from regimescope import __version__
 from regimescope.errors import (
     MeasurementError,
     MissingDependencyError,
-    SpecError,
     UserError,
 )
 from regimescope.spec import (
@@ -26,6 +25,7 @@ from regimescope.spec import (
     DEFAULT_MIN_WIDTH,
     DEFAULT_MODEL,
     ScanSpec,
+    check_beside_resume,
     make_spec,
 )
 
@@ -40,10 +40,13 @@ FAILED, UNUSABLE, INTERRUPTED = 1, 2, 130
 DEFAULT_MARGIN = 1.25
 # A line of an error names a path and a list of choices; longer ones are library output.
 MOST_CHARACTERS = 2000
+REMOTE_CODE = "Warning: code that comes with the model runs here with all your rights."
+# What a run may be taken up with: a larger limit, or trust in the code of its model.
+RESUMED_WITH = ("max_tokens", "max_seconds", "trust_remote_code")
 
 app = typer.Typer(
     name="regimescope",
-    help="Find, prove and explain execution regimes in LLM decoding.",
+    help="Find, confirm and locate slow execution regimes of autoregressive decoding.",
     no_args_is_help=True,
     add_completion=False,
     pretty_exceptions_enable=False,
@@ -52,6 +55,13 @@ app = typer.Typer(
 
 Model = Annotated[
     str, typer.Argument(help="Built-in architecture with random weights, path, or hub id.")
+]
+EngineName = Annotated[str, typer.Option(help="Engine that decodes.")]
+Device = Annotated[str, typer.Option(help="auto, cpu, cuda, mps or xpu.")]
+ElementType = Annotated[str, typer.Option(help="float32, float16 or bfloat16.")]
+EngineOptions = Annotated[
+    list[str] | None,
+    typer.Option(metavar="NAME=VALUE", help="Option of the engine; VALUE may be JSON."),
 ]
 OutputFolder = Annotated[
     Path | None, typer.Option("--out", help="Run folder to make; must not exist.")
@@ -75,22 +85,29 @@ def common(
         typer.Option("--version", callback=_show_version, is_eager=True, help="Show the version."),
     ] = False,
 ) -> None:
-    """Find, prove and explain execution regimes in LLM decoding."""
+    """Find, confirm and locate slow execution regimes of autoregressive decoding."""
 
 
 @app.command()
 def scan(
     context: typer.Context,
     model: Model = DEFAULT_MODEL,
-    engine: Annotated[str, typer.Option(help="Engine that decodes.")] = DEFAULT_ENGINE,
-    device: Annotated[str, typer.Option(help="auto, cpu, cuda, mps or xpu.")] = "auto",
-    dtype: Annotated[str, typer.Option(help="float32, float16 or bfloat16.")] = "float32",
+    engine: EngineName = DEFAULT_ENGINE,
+    device: Device = "auto",
+    dtype: ElementType = "float32",
     budgets: Annotated[
         str | None,
-        typer.Option(help="Fixed plan: START:STOP:STEP with STOP included, or a list A,B,C."),
+        typer.Option(
+            help="Fixed plan of budgets, or of values of --axis: START:STOP:STEP, or a list A,B,C."
+        ),
     ] = None,
     span: Annotated[
-        str | None, typer.Option("--range", help="LOW:HIGH to search; 64:1024 if left out.")
+        str | None,
+        typer.Option(
+            "--range",
+            help="LOW:HIGH to search; 64:1024 if left out. To find the end of a slow interval, the "
+            "search may go on outside.",
+        ),
     ] = None,
     axis: Annotated[str, typer.Option(help="budget, context, prompt or capacity.")] = "budget",
     min_width: Annotated[
@@ -99,11 +116,24 @@ def scan(
     prevalence: Annotated[
         float, typer.Option(help="Least share of processes that are slow in it.")
     ] = 1.0,
-    budget: Annotated[int, typer.Option(help="Tokens decoded on an axis other than budget.")] = 32,
+    budget: Annotated[
+        int | None,
+        typer.Option(help="Tokens decoded on an axis other than budget; 32 if left out."),
+    ] = None,
     certify: Annotated[
         bool, typer.Option("--certify", help="Final check in six fresh processes, not two.")
     ] = False,
     prompt_tokens: Annotated[int, typer.Option(help="Tokens of the prompt.")] = 65,
+    depth: Annotated[
+        int | None, typer.Option(help="KV positions in place before the prompt, not decoded.")
+    ] = None,
+    capacity: Annotated[
+        int | None, typer.Option(help="KV positions allocated; left out, the engine decides.")
+    ] = None,
+    positions: Annotated[
+        int | None,
+        typer.Option(help="Longest context of random weights; left out, the published one."),
+    ] = None,
     kv_cache: Annotated[str, typer.Option(help="on or off.")] = "on",
     batch: Annotated[int, typer.Option(help="Sequences decoded together.")] = 1,
     arms: Annotated[
@@ -135,10 +165,10 @@ def scan(
         bool, typer.Option("--identify", help="Keep host, user and home folder in the run.")
     ] = False,
     isolation: Annotated[str, typer.Option(help="auto, process or inline.")] = "auto",
-    engine_option: Annotated[
-        list[str] | None,
-        typer.Option(metavar="NAME=VALUE", help="Option of the engine; VALUE may be JSON."),
-    ] = None,
+    engine_option: EngineOptions = None,
+    trust_remote_code: Annotated[
+        bool, typer.Option("--trust-remote-code", help="Run code that comes with the model.")
+    ] = False,
     out: OutputFolder = None,
     resume: Annotated[
         Path | None, typer.Option(help="Finish this run folder; its own spec holds.")
@@ -153,44 +183,64 @@ def scan(
     watcher = make_observer(_console(stderr=True), quiet=quiet)
     given = _given(context)
     if resume is not None:
-        _refuse_beside_resume(given)
+        check_beside_resume(set(given) - {"resume", "as_json", "quiet", *RESUMED_WITH})
     spec = None if resume is not None else make_spec(context.params)
+    if trust_remote_code:
+        _say(REMOTE_CODE)
     folder = resume or out or api.default_folder(spec or ScanSpec())
     try:
         if spec is None:
-            run = api.resume(folder, observer=watcher)
+            resumed = {name: given[name] for name in RESUMED_WITH if name in given}
+            run = api.resume(folder, observer=watcher, **resumed)
         else:
             run = api.scan(spec, out=folder, observer=watcher, given=given)
     except KeyboardInterrupt:
         kept = f"Finished trials are kept; go on with --resume {folder}" if folder.exists() else ""
         _say(f"Interrupted. {kept}".rstrip())
         raise typer.Exit(INTERRUPTED) from None
-    _present(run, folder, as_json=as_json)
+    _present(run, folder, as_json=as_json, quiet=quiet)
 
 
 @app.command()
 def analyze(
     sources: Annotated[
         list[Path],
-        typer.Argument(metavar="FILE...", help="A run folder, or CSV or case files of one sweep."),
+        typer.Argument(
+            metavar="FILE...", help="A run folder, or files of one sweep: of a known tool, or CSV."
+        ),
     ],
     x: Annotated[str | None, typer.Option(help="Column of the decoding budget.")] = None,
     y: Annotated[str | None, typer.Option(help="Column of the latency in seconds.")] = None,
+    axis: Annotated[
+        str | None,
+        typer.Option(help="What to read of a tool's file: budget, prompt, context, batch."),
+    ] = None,
+    pattern: Annotated[
+        str | None,
+        typer.Option(help="Pattern for file names; its groups, such as budget, tell lengths."),
+    ] = None,
+    budget: Annotated[int | None, typer.Option(help="Budget, where files lack it.")] = None,
+    prompt_tokens: Annotated[int | None, typer.Option(help="Prompt, where files lack it.")] = None,
+    batch: Annotated[int | None, typer.Option(help="Batch, where files lack it.")] = None,
     margin: Annotated[float, typer.Option(help="Least slowdown that counts.")] = DEFAULT_MARGIN,
     as_json: AsJson = False,
 ) -> None:
     """Say whether measurements made elsewhere have regimes."""
     from regimescope import api
 
-    _present(api.load(*sources, x=x, y=y), None, as_json=as_json, margin=margin)
+    lengths = {"budget": budget, "prompt_tokens": prompt_tokens, "batch": batch}
+    told = {name: value for name, value in lengths.items() if value is not None}
+    run = api.load(*sources, x=x, y=y, axis=axis, pattern=pattern, lengths=told)
+    _present(run, None, as_json=as_json, margin=margin)
 
 
 @app.command()
 def report(run: RunFolderArgument, as_json: AsJson = False) -> None:
-    """Draw the verdict on a run folder again: summary and report.html."""
+    """Draw the verdict on a run folder again: summary and report.html; with --json neither."""
     from regimescope import api
 
-    _present(api.load(run), run, as_json=as_json)
+    # A script that asks for the object is spared the page and the libraries that draw it.
+    _present(api.load_folder(run), None if as_json else run, as_json=as_json)
 
 
 @app.command()
@@ -203,10 +253,36 @@ def engines() -> None:
 
 
 @app.command()
+def serve(
+    context: typer.Context,
+    model: Model = DEFAULT_MODEL,
+    engine: EngineName = DEFAULT_ENGINE,
+    device: Device = "auto",
+    dtype: ElementType = "float32",
+    host: Annotated[str, typer.Option(help="Address; only this machine.")] = "127.0.0.1",
+    port: Annotated[int, typer.Option(help="Port, 1024 to 65535.")] = 8000,
+    token_env: Annotated[
+        str | None,
+        typer.Option(help="Environment variable with the bearer token that clients must send."),
+    ] = None,
+    max_waiting: Annotated[int, typer.Option(help="Requests in hand; one more gets 429.")] = 64,
+    seed: Annotated[int, typer.Option(help="Seed of random weights.")] = 0,
+    engine_option: EngineOptions = None,
+) -> None:
+    """Serve a model over HTTP, OpenAI-compatible, one request at a time, to be measured."""
+    from regimescope.serve import run_server
+
+    given = make_spec(context.params)
+    run_server(given, host=host, port=port, token_env=token_env, max_waiting=max_waiting, say=_say)
+
+
+@app.command()
 def doctor(
-    engine: Annotated[str, typer.Option(help="Engine that decodes.")] = DEFAULT_ENGINE,
-    device: Annotated[str, typer.Option(help="auto, cpu, cuda, mps or xpu.")] = "auto",
-    model: Annotated[str, typer.Option(help="Model to examine with.")] = "tiny",
+    engine: EngineName = DEFAULT_ENGINE,
+    device: Device = "auto",
+    model: Annotated[
+        str | None, typer.Option(help="Model to examine with; a small built-in one if left out.")
+    ] = None,
     trials: Annotated[int, typer.Option(help="Short trials for the noise floor.")] = 30,
     as_json: AsJson = False,
 ) -> None:
@@ -227,7 +303,12 @@ def doctor(
 
 
 def _present(
-    run: Run, folder: Path | None, *, as_json: bool, margin: float = DEFAULT_MARGIN
+    run: Run,
+    folder: Path | None,
+    *,
+    as_json: bool,
+    margin: float = DEFAULT_MARGIN,
+    quiet: bool = False,
 ) -> None:
     """Conclude, write the page where there is a folder, and print."""
     from regimescope import api
@@ -237,6 +318,8 @@ def _present(
 
     conclusion = api.analyze(run, margin=margin)
     page = None
+    if folder is not None and not quiet:
+        _say("writing the report")
     try:
         page = api.publish(run, conclusion, folder) if folder is not None else None
     except MissingDependencyError as error:
@@ -257,22 +340,6 @@ def _given(context: typer.Context) -> dict[str, Any]:
     }
 
 
-def _refuse_beside_resume(given: dict[str, Any]) -> None:
-    """Refuse settings that a resumed run could not honor."""
-    others = sorted(set(given) - {"resume", "as_json", "quiet"})
-    if others:
-        names = ", ".join(name.upper() if name == "model" else _flag(name) for name in others)
-        raise SpecError(
-            f"--resume goes on with the run's own spec; {names} cannot be given beside it.",
-            remedy="Leave them out, or start a new scan with --out.",
-        )
-
-
-def _flag(name: str) -> str:
-    """Return an option as it stands on the command line."""
-    return f"--{name.replace('_', '-')}"
-
-
 def _console(*, stderr: bool = False) -> Console:
     """Return a console; colors only on a terminal."""
     from regimescope.report.consoles import LastingConsole
@@ -282,11 +349,13 @@ def _console(*, stderr: bool = False) -> Console:
 
 def _say(message: str) -> None:
     """Print lines on standard error; what came from outside cannot steer the terminal."""
+    from regimescope.report.consoles import wrapped
     from regimescope.report.escaping import plain
 
+    width = _console(stderr=True).width
     with contextlib.suppress(BrokenPipeError):  # nobody listens; the exit status still tells
         for line in message.splitlines():
-            typer.echo(plain(line, limit=MOST_CHARACTERS), err=True)
+            typer.echo(wrapped(plain(line, limit=MOST_CHARACTERS), width), err=True)
 
 
 def _fail(message: str, status: int) -> NoReturn:

@@ -17,6 +17,7 @@ from msgspec.structs import replace
 from regimescope.engines.base import (
     Clock,
     EngineRequest,
+    KnowsDevice,
     MonotonicClock,
     ReadsTokens,
     Session,
@@ -61,6 +62,10 @@ LEAST_OF_QUEUED = 0.5
 ACCIDENT_SPREADS, ACCIDENT_RATIO = 3.0, 1.1
 NOISY_SPREAD = 0.05
 BUSY_CORES = 0.25
+# One disturbed trial of five is no share of anything.
+MOST_ACCIDENTS, LEAST_ACCIDENTS = 0.1, 2
+# The smallest model of an engine, for which nothing has to be fetched.
+EXAMPLE_MODELS = {"hf": "tiny", "mlx": "tiny", "simulated": "smooth"}
 
 
 class Wanted(NamedTuple):
@@ -68,7 +73,7 @@ class Wanted(NamedTuple):
 
     engine: str = "hf"
     device: str = "auto"
-    model: str = "tiny"
+    model: str | None = None
     trials: int = 30
 
 
@@ -85,26 +90,46 @@ def examine(wanted: Wanted) -> Examination:
             f"--trials {wanted.trials} is outside {LEAST_TRIALS} to {MOST_TRIALS:,}.",
             remedy="Leave it out for 30.",
         )
-    # Before the model is loaded, which would itself be load.
     engine = get_engine(wanted.engine)
-    request = EngineRequest(model=wanted.model, device=wanted.device, dtype="float32", seed=0)
+    model = _model(wanted)
+    # Before the model is loaded, which would itself be load.
+    request = EngineRequest(model=model, device=wanted.device, dtype="float32", seed=0)
     engine.inspect(request)
-    busy = tuple(Busy(name=n, cores=c) for n, c in background.busy_programs(MonotonicClock.sleep))
+    busy = tuple(
+        Busy(name=used.name, pid=used.pid, cores=used.cores)
+        for used in background.busy_programs(MonotonicClock.sleep)
+    )
     session = engine.open(request)
     try:
-        return _examined(wanted, session, busy)
+        return _examined(wanted, model, session, busy)
     finally:
         session.close()
 
 
-def _examined(wanted: Wanted, session: Session, busy: tuple[Busy, ...]) -> Examination:
+def _model(wanted: Wanted) -> str:
+    """Return the model to examine with.
+
+    Raises:
+        SpecError: None is named, and the engine has none of its own.
+    """
+    model = wanted.model or EXAMPLE_MODELS.get(wanted.engine)
+    if model is None:
+        raise SpecError(
+            f"The engine {wanted.engine} has no model of its own to examine with.",
+            remedy="Name one with --model.",
+        )
+    return model
+
+
+def _examined(wanted: Wanted, model: str, session: Session, busy: tuple[Busy, ...]) -> Examination:
     """Put the parts together."""
     facts = session.facts()
     capabilities = get_engine(wanted.engine).capabilities()
     _generate(session, "warm-up")
     sync = check_synchronization(session, unstamped=capabilities.unstamped)
     noise = noise_floor(session, wanted.trials)
-    host = HostCounters(host_readers(facts.device.startswith("cuda")))
+    device_id = session.device_id() if isinstance(session, KnowsDevice) else None
+    host = HostCounters(host_readers(facts.device, device_id))
     counters = _counters(session, host, noise.step_s)
     calls = _mps_calls(wanted.engine)
     found = Examination(
@@ -112,7 +137,7 @@ def _examined(wanted: Wanted, session: Session, busy: tuple[Busy, ...]) -> Exami
         engine=wanted.engine,
         device=facts.device,
         description=facts.description or facts.device,
-        model=wanted.model,
+        model=model,
         versions=versions() | facts.versions,
         engines=tuple(
             EngineState(name=row.name, state=row.state, install=row.install)
@@ -323,14 +348,19 @@ def advice(found: Examination, now: dict[str, float]) -> tuple[str, ...]:
     if found.synchronization.verdict == "does not wait":
         lines.append("Do not trust times of this engine: it yields steps before their tokens exist")
     lines += [
-        f"End {busy.name}, which uses {busy.cores:.2f} of a core"
+        f"End {busy.name} (PID {busy.pid}), which uses {busy.cores:.2f} of a core"
         for busy in found.busy
         if busy.cores >= BUSY_CORES
     ]
     if found.noise.spread > NOISY_SPREAD:
         lines.append("Let the machine come to rest: short trials differ by more than 5 %")
-    if found.noise.accident_share > 0.1:
-        lines.append("Find what interrupts the machine: over 10 % of short trials were disturbed")
+    noise = found.noise
+    disturbed = round(noise.accident_share * noise.trials)
+    if noise.accident_share > MOST_ACCIDENTS and disturbed >= LEAST_ACCIDENTS:
+        lines.append(
+            f"Find what interrupts the machine: {disturbed} of {noise.trials} short trials "
+            "were disturbed"
+        )
     conditions = {
         "on_battery_flag": "Connect the machine to mains",
         "low_power_mode_flag": "Switch low power mode off",

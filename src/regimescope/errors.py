@@ -90,7 +90,12 @@ class MeasurementError(RegimescopeError):
 
 
 class EngineError(MeasurementError):
-    """The engine failed inside one trial."""
+    """The engine failed inside one trial; ``reason`` is the code of a failure that has one."""
+
+    def __init__(self, message: str, *, reason: Reason | None = None) -> None:
+        """Keep the reason code, where one applies."""
+        super().__init__(message)
+        self.reason = reason
 
 
 class WorkerError(MeasurementError):

@@ -7,10 +7,12 @@ from __future__ import annotations
 
 from msgspec.structs import replace
 
+from regimescope import axes
 from regimescope.engines.base import Capabilities
 from regimescope.errors import CapabilityError, SpecError
-from regimescope.plan import least_block
-from regimescope.records import ModelFacts
+from regimescope.plan import base_cell, least_block
+from regimescope.records import Cell, ModelFacts
+from regimescope.search.screening import LEAST_GRID
 from regimescope.spec import DEFAULT_HIGH, ScanSpec
 from regimescope.stats.mixture import screen_repeats
 from regimescope.units import listing
@@ -50,20 +52,35 @@ def check_capabilities(spec: ScanSpec, capabilities: Capabilities) -> None:
             "effect cannot be measured.",
             remedy="Leave out --observer.",
         )
-    for axis, can in (
-        ("context", capabilities.synthetic_depth),
-        ("capacity", capabilities.capacity),
+    _check_positions_settings(spec, capabilities)
+    if spec.isolation == "inline" and not capabilities.virtual_clock:
+        raise CapabilityError(
+            f"Engine {spec.engine!r} takes real time, so it must be measured in its own process.",
+            remedy="Leave isolation at 'auto'.",
+        )
+
+
+def _check_positions_settings(spec: ScanSpec, capabilities: Capabilities) -> None:
+    """Refuse to fill or to reserve KV positions where that cannot be done."""
+    for axis, option, value, can in (
+        ("context", "--depth", spec.depth, capabilities.synthetic_depth),
+        ("capacity", "--capacity", spec.capacity, capabilities.capacity),
     ):
         if spec.axis == axis and not can:
             raise CapabilityError(
                 f"Engine {spec.engine!r} cannot search the axis {axis!r}.",
                 remedy="Search budget or prompt.",
             )
-    if spec.isolation == "inline" and not capabilities.virtual_clock:
-        raise CapabilityError(
-            f"Engine {spec.engine!r} takes real time, so it must be measured in its own process.",
-            remedy="Leave isolation at 'auto'.",
-        )
+        if value is not None and not can:
+            raise CapabilityError(
+                f"Engine {spec.engine!r} cannot do {option} {value}.",
+                remedy=f"Leave out {option}.",
+            )
+        if spec.kv_cache == "off" and (spec.axis == axis or value is not None):
+            raise CapabilityError(
+                f"Without a KV cache there is no {option[2:]} to set.",
+                remedy="Leave out --kv-cache off, or search budget or prompt.",
+            )
 
 
 def resolved_search(spec: ScanSpec, model: ModelFacts) -> ScanSpec:
@@ -78,7 +95,13 @@ def resolved_search(spec: ScanSpec, model: ModelFacts) -> ScanSpec:
     high = spec.high
     if high is None:
         room = most(spec, model)
-        high = DEFAULT_HIGH if room is None else max(min(DEFAULT_HIGH, room), spec.low + 1)
+        high = (
+            DEFAULT_HIGH
+            if room is None
+            else max(min(DEFAULT_HIGH, room), spec.low + LEAST_GRID - 1)
+        )
+    # A short range has no place for an interval of the usual width; it is looked at all the same.
+    spec = replace(spec, min_width=min(spec.min_width, high - spec.low))
     values = range(spec.low, high + 1, PUBLISHED_STEP)
     repeats = screen_repeats(spec.prevalence)
     tokens = (
@@ -94,10 +117,20 @@ def resolved_search(spec: ScanSpec, model: ModelFacts) -> ScanSpec:
 
 
 def most(spec: ScanSpec, model: ModelFacts) -> int | None:
-    """Return the largest value on the axis that a model can hold; ``None`` for no limit."""
-    if model.positions is None or spec.axis == "capacity":
+    """Return the largest value on the axis that fits; ``None`` for no limit.
+
+    What limits it are the positions of the model and a fixed capacity.
+    """
+    limits = [n for n in (model.positions, spec.capacity) if n is not None]
+    if not limits or spec.axis == "capacity":
         return None
-    return model.positions - _beside(spec)
+    return min(limits) - _beside(spec)
+
+
+def largest_cell(spec: ScanSpec) -> Cell:
+    """Return the largest generation that a spec may ask for; a model can hold no more of it."""
+    high = spec.budgets[-1] if spec.budgets else spec.high or DEFAULT_HIGH
+    return axes.at(base_cell(spec), spec.axis, high)
 
 
 def _beside(spec: ScanSpec) -> int:
@@ -105,33 +138,92 @@ def _beside(spec: ScanSpec) -> int:
 
     The last token is produced but never read again, so it takes no position.
     """
-    if spec.axis == "budget":
-        return spec.prompt_tokens - 1
-    return spec.budget - 1 + (spec.prompt_tokens if spec.axis == "context" else 0)
+    taken = {
+        "budget": 0 if spec.axis == "budget" else spec.budget,
+        "prompt": 0 if spec.axis == "prompt" else spec.prompt_tokens,
+        "context": spec.depth or 0,
+    }
+    return sum(taken.values()) - 1
 
 
 def check_positions(spec: ScanSpec, model: ModelFacts) -> None:
-    """Refuse values that do not fit into the positions of the model.
+    """Refuse values that do not fit into the positions of the model or into the capacity.
 
     Raises:
         CapabilityError: Naming the limit and the largest value that fits.
     """
+    _check_cache(spec, model)
+    if spec.axis == "capacity":
+        _check_capacities(spec)
     room = most(spec, model)
     value = spec.budgets[-1] if spec.budgets else spec.high or DEFAULT_HIGH
     if room is None or value <= room:
         return
     longest = _beside(spec) + value
-    name = {"budget": "budget", "prompt": "prompt", "context": "depth"}[spec.axis]
-    beside = f"Prompt {spec.prompt_tokens}" if spec.axis == "budget" else f"Budget {spec.budget}"
+    name = _NAMES[spec.axis]
+    beside = [f"Depth {spec.depth}"] if spec.depth else []
+    beside += [f"prompt {spec.prompt_tokens}"] if spec.axis != "prompt" else []
+    beside += [f"budget {spec.budget}"] if spec.axis != "budget" else []
+    what = f"{', '.join(beside)} and {name} {value}"
+    if spec.capacity is not None and (model.positions or longest) >= spec.capacity:
+        holder = f"--capacity is {spec.capacity:,}"
+    else:
+        holder = f"{spec.model} has {model.positions:,} positions"
     raise CapabilityError(
-        f"{beside} and {name} {value} need {longest:,} positions, "
-        f"but {spec.model} has {model.positions:,} positions.",
+        f"{what[0].upper()}{what[1:]} need {longest:,} positions, but {holder}.",
         remedy=(
             f"Use values of the {name} up to {room}."
             if room >= 2
-            else f"Use a smaller --budget: it shares {model.positions:,} positions with the prompt."
+            else f"Use a smaller --budget: {holder}, which it shares with the prompt."
             if spec.axis == "prompt"
-            else f"Use a shorter prompt: all tokens share {model.positions:,} positions."
+            else f"Use a shorter prompt{_less(spec)}: {holder}, which all tokens share."
+        ),
+    )
+
+
+# How messages name the value on an axis.
+_NAMES = {"budget": "budget", "prompt": "prompt", "context": "depth"}
+
+
+def _less(spec: ScanSpec) -> str:
+    """Return what else than the prompt could be smaller or larger."""
+    less = ", less --depth" if spec.depth else ""
+    return f"{less} or a larger --capacity" if spec.capacity is not None else less
+
+
+def _check_cache(spec: ScanSpec, model: ModelFacts) -> None:
+    """Refuse settings that the kind of cache which the engine was told to use rules out.
+
+    Engines that can choose name it as ``cache`` among the settings of the model.
+    """
+    kind = model.settings.get("cache") if model.settings else None
+    if kind is None:
+        return
+    if kind != "static" and (spec.axis == "capacity" or spec.capacity is not None):
+        raise CapabilityError(
+            f"The KV cache is {kind} and grows, so that its capacity cannot be chosen.",
+            remedy="Add --engine-option cache=static.",
+        )
+    if kind != "dynamic" and spec.kv_cache == "off":
+        raise CapabilityError(
+            f"--kv-cache off leaves no place for a {kind} cache.",
+            remedy=f"Leave out --engine-option cache={kind}, or --kv-cache off.",
+        )
+
+
+def _check_capacities(spec: ScanSpec) -> None:
+    """Refuse a range of capacities whose smallest cannot hold a trial."""
+    need, low = _beside(spec), spec.budgets[0] if spec.budgets else spec.low
+    if low >= need:
+        return
+    high = spec.high or DEFAULT_HIGH
+    raise CapabilityError(
+        f"A capacity of {low:,} cannot hold prompt {spec.prompt_tokens} and budget "
+        f"{spec.budget}, which need {need:,} positions.",
+        remedy=(
+            f"Leave out capacities below {need}, or use a shorter prompt."
+            if spec.budgets
+            else f"Use --range {need}:{max(high, 2 * need)}, or a shorter prompt."
         ),
     )
 
@@ -145,7 +237,8 @@ def check_limits(spec: ScanSpec) -> None:
     least = least_block(spec)
     if spec.max_tokens is not None and spec.max_tokens < least:
         what = "one visit to every budget" if spec.budgets else "the first screen"
+        narrower = "fewer --budgets" if spec.budgets else "a narrower --range"
         raise SpecError(
-            f"max_tokens {spec.max_tokens:,} leaves no room for one complete block.",
-            remedy=f"A warm-up and {what} need {least:,} tokens.",
+            f"--max-tokens {spec.max_tokens} leaves no room for a warm-up and {what}.",
+            remedy=f"Give --max-tokens {least} or more, or {narrower}.",
         )

@@ -30,6 +30,7 @@ EventKind = Literal[
     "skip",
     "timeout",
     "veto",
+    "sampling_off",
     "phase",
     "torn_line",
     "resume",
@@ -99,13 +100,15 @@ class Trial(Record, frozen=True, kw_only=True):
         ttft_s: First token minus request start.
         decode_s: Last token minus first token.
         e2e_s: Last token minus request start.
-        itl_s: Gaps between consecutive tokens, ``output_tokens - 1`` of them.
+        itl_s: Gaps between consecutive tokens, ``output_tokens - 1`` of them; absent where tokens
+            arrived several at a time.
         chunk_tokens: Tokens per chunk where a stream delivers chunks.
         sentinel: Visit to the fixed small budget that shows the machine's speed; kept, marked,
             left out of the curve.
         stage: Phase of the adaptive plan that asked for the trial; absent in a fixed plan.
         synced: Whether the device was synchronized, and a stamp taken, at every step.
         message: What went wrong, for people.
+        timeout_s: The longest time that a trial which timed out was given: its latency is more.
         abort_at: Token at which an aborted trial was stopped.
         projected_s: Decode seconds that an aborted trial would have come to; never measured.
         memory_bytes: Memory readings after the trial, by kind.
@@ -143,6 +146,7 @@ class Trial(Record, frozen=True, kw_only=True):
     stage: Stage | None = None
     synced: bool | None = None
     message: str | None = None
+    timeout_s: float | None = None
     abort_at: int | None = None
     projected_s: float | None = None
     memory_bytes: dict[str, int] | None = None

@@ -6,6 +6,7 @@ these functions convert at the moment of showing and nowhere else.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable
 from datetime import datetime, timezone
 
@@ -46,7 +47,14 @@ def size(value_bytes: float) -> str:
 
 def count(number: int, noun: str) -> str:
     """Return a number with its noun, in the plural unless the number is one."""
-    return f"{number:,} {noun}" if number == 1 else f"{number:,} {noun}s"
+    return f"{number:,} {noun if number == 1 else _plural(noun)}"
+
+
+def _plural(noun: str) -> str:
+    """Return the plural of a noun, by the regular rules."""
+    if re.search(r"(s|x|z|ch|sh)$", noun):
+        return f"{noun}es"
+    return f"{noun[:-1]}ies" if re.search(r"[^aeiou]y$", noun) else f"{noun}s"
 
 
 def listing(items: Iterable[object], *, most: int = 8) -> str:

@@ -3,50 +3,17 @@
 from __future__ import annotations
 
 import json
-import signal
 import subprocess
 import sys
-from collections.abc import Callable
 from pathlib import Path
-from typing import NamedTuple
 
 import pytest
+from tests.pipeline.command import Command
 
-from regimescope.cli import main
 from regimescope.records import SCHEMA_VERSION
 
 DATA = Path(__file__).parent / "data"
 SIMULATED = ("--engine", "simulated", "--budgets", "384:768:32")
-
-
-class Done(NamedTuple):
-    """What a command printed."""
-
-    stdout: str
-    stderr: str
-
-
-Command = Callable[..., Done]
-
-
-@pytest.fixture
-def run(
-    monkeypatch: pytest.MonkeyPatch, capfdbinary: pytest.CaptureFixture[bytes], tmp_path: Path
-) -> Command:
-    """Run the command line in this process, in an empty folder."""
-    monkeypatch.chdir(tmp_path)
-    monkeypatch.setattr(signal, "signal", lambda *_: None)
-
-    def invoke(*arguments: str, expect: int = 0) -> Done:
-        monkeypatch.setattr(sys, "argv", ["regimescope", *arguments])
-        with pytest.raises(SystemExit) as ended:
-            main()
-        out, err = capfdbinary.readouterr()
-        done = Done(out.decode(), err.decode())
-        assert (ended.value.code or 0) == expect, done.stderr
-        return done
-
-    return invoke
 
 
 def test_help_loads_no_engine_and_no_numerical_library() -> None:
@@ -120,6 +87,8 @@ def test_a_run_folder_can_be_reported_and_analyzed_again(run: Command, tmp_path:
     first = run("scan", "paper", *SIMULATED, "--out", str(out), "--json", "--quiet").stdout
     (out / "report.html").unlink()
     assert run("report", str(out), "--json").stdout == first
+    assert not (out / "report.html").exists()
+    assert "writing the report" in run("report", str(out)).stderr
     assert (out / "report.html").stat().st_size > 10_000
     assert run("analyze", str(out), "--json").stdout == first
 
@@ -194,7 +163,7 @@ def test_bad_input_is_refused_before_anything_is_measured(
     run: Command, tmp_path: Path, arguments: tuple[str, ...], says: str
 ) -> None:
     done = run(*arguments, expect=2)
-    assert says in done.stderr
+    assert says in done.told
     assert "Traceback" not in done.stderr
     assert done.stdout == ""
     assert list(tmp_path.iterdir()) == []
@@ -203,7 +172,7 @@ def test_bad_input_is_refused_before_anything_is_measured(
 def test_an_existing_folder_is_neither_used_nor_changed(run: Command, tmp_path: Path) -> None:
     (tmp_path / "mine.txt").write_text("mine")
     done = run("scan", "smooth", *SIMULATED, "--out", str(tmp_path), expect=2)
-    assert "exists already" in done.stderr
+    assert "exists already" in done.told
     assert [p.name for p in tmp_path.iterdir()] == ["mine.txt"]
 
 
@@ -211,7 +180,7 @@ def test_a_folder_that_cannot_be_written_is_refused(run: Command, tmp_path: Path
     (tmp_path / "file").write_text("")
     out = tmp_path / "file" / "run"
     done = run("scan", "smooth", *SIMULATED, "--out", str(out), expect=2)
-    assert "cannot be written" in done.stderr
+    assert "cannot be written" in done.told
 
 
 def test_a_newer_run_folder_is_refused_with_the_remedy(run: Command, tmp_path: Path) -> None:
@@ -224,7 +193,7 @@ def test_a_newer_run_folder_is_refused_with_the_remedy(run: Command, tmp_path: P
     (out / "run.json").write_text(newer)
     for arguments in (("report", str(out)), ("scan", "--resume", str(out))):
         done = run(*arguments, expect=2)
-        assert f"schema version {SCHEMA_VERSION + 1}" in done.stderr
+        assert f"schema version {SCHEMA_VERSION + 1}" in done.told
         assert "upgrade" in done.stderr.lower()
     assert (out / "run.json").read_text() == newer
 
@@ -260,7 +229,7 @@ def test_without_the_drawing_libraries_the_verdict_is_still_told(
     done = run("scan", "paper", *SIMULATED, "--out", "here", "--quiet")
     assert "SPIKE candidate" in done.stdout
     assert "report.html" not in done.stdout
-    assert "pip install 'regimescope[report]'" in done.stderr
+    assert "pip install 'regimescope[report]'" in done.told
 
 
 def test_failing_budgets_are_counted_and_named(run: Command, tmp_path: Path) -> None:
@@ -271,4 +240,4 @@ def test_failing_budgets_are_counted_and_named(run: Command, tmp_path: Path) -> 
     found = json.loads(done.stdout)
     assert found["counts"]["failed"] == 3
     assert "backend_failures" in found["reasons"]
-    assert "simulated failure at budget 448" in done.stderr
+    assert "simulated failure at budget 448" in done.told

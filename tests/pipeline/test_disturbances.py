@@ -6,8 +6,10 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from msgspec.structs import replace
 
 from regimescope.api import analyze, scan
+from regimescope.measure.process_run import ProcessRun
 from regimescope.reasons import Reason
 from regimescope.records import Run
 from regimescope.results import Conclusion, Grade, Verdict
@@ -80,7 +82,8 @@ def test_a_single_burst_costs_one_block_and_the_verdict_is_clean(tmp_path: Path)
     assert found.verdict is Verdict.CLEAN
     assert found.noise is not None
     assert found.noise.vetoed == 1
-    assert found.counts.trials == 6 * len(BUDGETS)
+    assert found.counts.trials - found.counts.dropped == 6 * len(BUDGETS)
+    assert found.counts.dropped > 0
 
 
 def test_a_process_lottery_is_bimodal_by_process(tmp_path: Path) -> None:
@@ -161,3 +164,17 @@ def test_a_time_limit_in_virtual_seconds_ends_the_run(tmp_path: Path) -> None:
     assert run.events[-1].reason is Reason.LIMIT_REACHED
     spent_s = sum(trial.e2e_s or 0 for trial in run.trials)
     assert 300 <= spent_s < 300 + 12
+
+
+def test_why_counters_are_not_read_during_trials_is_written_down_once(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    # A virtual machine has no counters; what is tested is that the reason reaches the folder.
+    cost = {"sampling_off_cost_s": 0.002}
+    whole = ProcessRun.measure
+    monkeypatch.setattr(
+        ProcessRun, "measure", lambda self, trial: replace(whole(self, trial), counters=cost)
+    )
+    run = measure(tmp_path, processes=2)
+    (told,) = [event.message for event in run.events if event.kind == "sampling_off"]
+    assert "takes 2.00 ms, more than 0.5 % of the steps" in told

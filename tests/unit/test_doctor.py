@@ -6,6 +6,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 from msgspec import json
+from msgspec.structs import replace
 from typer.testing import CliRunner
 
 from regimescope import doctor
@@ -14,10 +15,11 @@ from regimescope.doctor import Wanted, check_synchronization, examine, noise_of,
 from regimescope.engines.base import EngineRequest, Step
 from regimescope.engines.simulated import SimulatedEngine, VirtualClock
 from regimescope.errors import SpecError
+from regimescope.host.background import Share
 from regimescope.host.examination import Busy
-from regimescope.measure.sampling import Sampler, TrialCounters
+from regimescope.measure.sampling import Sampler, TrialCounters, why_off
 from regimescope.measure.trial import generate, latency
-from regimescope.records import Cell
+from regimescope.records import Cell, Series, Trial
 
 STEP_S = 0.01
 QUEUEING_S = 0.001
@@ -133,7 +135,23 @@ def test_a_trial_is_sampled_only_where_readings_are_cheap_beside_its_steps(step_
     second = counters.finish(step_s)
     assert (second.samples is not None) == sampled
     assert ("sampling_off_cost_s" in second.counters) != sampled
+    assert (why_off(trial(second.counters, order_index=1)) is None) == sampled
+    assert why_off(trial(first.counters, order_index=0)) is None
     assert second.memory_bytes == {"device_reserved": 7}
+
+
+def trial(counters, *, order_index):
+    return Trial(
+        trial_id="t",
+        occasion="o",
+        series=Series(engine="e"),
+        cell=Cell(budget=10),
+        status="ok",
+        warmup=False,
+        phase="decode",
+        order_index=order_index,
+        counters=counters,
+    )
 
 
 class NoCounters:
@@ -160,7 +178,7 @@ class LyingEngine(SimulatedEngine):
 
 @pytest.fixture
 def still(monkeypatch):
-    monkeypatch.setattr(doctor.background, "busy_programs", lambda sleep: (("x", 0.5),))
+    monkeypatch.setattr(doctor.background, "busy_programs", lambda sleep: (Share("x", 4711, 0.5),))
 
 
 def run(*arguments):
@@ -188,11 +206,32 @@ def test_json_is_one_object_and_the_table_fits_80_columns(still, monkeypatch):
 
 def test_what_disturbs_is_named(still):
     found = examine(Wanted("simulated", "auto", "smooth", 5))
-    assert found.busy == (Busy(name="x", cores=0.5),)
+    assert found.busy == (Busy(name="x", pid=4711, cores=0.5),)
     lines = doctor.advice(found, {"on_battery_flag": 1.0, "memory_pressure_level": 4.0})
-    assert any("End x" in line for line in lines)
+    assert any("End x (PID 4711)" in line for line in lines)
     assert any("mains" in line for line in lines)
     assert any("memory pressure" in line for line in lines)
+
+
+@pytest.mark.parametrize(
+    ("trials", "disturbed", "says"),
+    [(5, 1, None), (30, 3, None), (30, 4, "4 of 30 short trials"), (10, 2, "2 of 10 short trials")],
+)
+def test_disturbed_trials_are_told_with_their_number(still, trials, disturbed, says):
+    found = examine(Wanted("simulated", "auto", "smooth", 5))
+    noise = replace(found.noise, trials=trials, accident_share=disturbed / trials)
+    lines = [line for line in doctor.advice(replace(found, noise=noise), {}) if "short" in line]
+    assert [says in line for line in lines] == ([True] if says else [])
+
+
+def test_an_engine_is_examined_with_a_model_of_its_own(still):
+    assert examine(Wanted("simulated", trials=5)).model == "smooth"
+
+
+def test_without_a_model_of_its_own_one_must_be_named(monkeypatch, still):
+    monkeypatch.setattr(doctor, "get_engine", lambda name: LyingEngine())
+    with pytest.raises(SpecError, match="--model"):
+        examine(Wanted("lying"))
 
 
 @pytest.mark.parametrize("trials", [0, 4, 1001])

@@ -77,6 +77,7 @@ def test_unusable_arms_are_refused(text: str) -> None:
 
 
 def test_arms_are_read_in_the_order_given() -> None:
+    assert parse_arms("both") == ("warm", "fresh")
     assert parse_arms("fresh, warm") == ("fresh", "warm")
 
 
@@ -110,7 +111,7 @@ def test_an_unknown_choice_is_refused_with_the_known_ones(name: str) -> None:
     ],
 )
 def test_values_out_of_range_are_refused_with_the_range(key: str, value: float) -> None:
-    with pytest.raises(SpecError, match=key):
+    with pytest.raises(SpecError, match=f"--{key.replace('_', '-')} is "):
         check_spec(msgspec.structs.replace(ScanSpec(), **{key: value}))
 
 
@@ -120,10 +121,11 @@ def test_python_callers_get_the_same_checks(change: dict[str, Any]) -> None:
         check_spec(msgspec.structs.replace(ScanSpec(), **change))
 
 
-def test_budgets_are_listed_for_the_budget_axis_alone() -> None:
+def test_a_list_of_values_sweeps_another_axis_too() -> None:
     check_spec(ScanSpec(axis="prompt"))
-    with pytest.raises(SpecError, match="--range"):
-        check_spec(ScanSpec(axis="prompt", budgets=(32, 64)))
+    check_spec(ScanSpec(axis="prompt", budgets=(1, 64, 128)))
+    with pytest.raises(SpecError, match="the axis prompt starts at 1"):
+        check_spec(ScanSpec(axis="prompt", budgets=(0, 64)))
 
 
 @pytest.mark.parametrize("axis", ["batch", "time"])
@@ -163,10 +165,14 @@ def test_a_range_must_ascend_from_two(ends: tuple[int, int]) -> None:
         check_spec(ScanSpec(low=low, high=high))
 
 
-@pytest.mark.parametrize("text", ["64", "64:", "a:b", "64:128:2", "128:64", "0:64"])
+@pytest.mark.parametrize("text", ["64", "64:", "a:b", "64:128:2", "64:64"])
 def test_a_range_that_cannot_be_read_is_refused_with_an_example(text: str) -> None:
     with pytest.raises(SpecError, match="64:1024"):
         make_spec({"span": text})
+
+
+def test_depth_is_searched_from_zero() -> None:
+    assert make_spec({"span": "0:64", "axis": "context"}).low == 0
 
 
 def test_the_command_of_a_search_gives_the_search_back() -> None:

@@ -68,7 +68,7 @@ def run_server(
     check_options(options)
     if host != "127.0.0.1" and token is None:
         say("Warning: anyone who reaches this address can use the model; --token-env asks for one.")
-    shown = "127.0.0.1" if host in ("127.0.0.1", "0.0.0.0") else f"[{host}]"  # noqa: S104
+    shown = f"[{host}]" if ":" in host else "127.0.0.1"
     say(f"Serving {given.model} at http://{shown}:{port}/v1; Ctrl-C ends it.")
     serve(options)
 

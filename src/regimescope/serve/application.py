@@ -23,8 +23,8 @@ from regimescope.serve.endpoints import Completions
 from regimescope.serve.gate import Gate
 from regimescope.serve.model import ModelServer
 
-# LitServe binds these and no others.
-HOSTS = ("127.0.0.1", "0.0.0.0", "::")  # noqa: S104 - offered, never the default
+# LitServe binds these and no others; the open ones are offered, never the default.
+HOSTS = ("127.0.0.1", "0.0.0.0", "::")  # noqa: S104  # nosec B104
 LOWEST_PORT, HIGHEST_PORT = 1024, 65535
 MAX_WAITING = 64
 # A prompt of 128k token ids takes about 1 MB; text of the same length 4 MB.

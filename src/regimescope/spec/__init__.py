@@ -4,6 +4,7 @@ from regimescope.spec.budgets import MAX_BUDGET as MAX_BUDGET
 from regimescope.spec.budgets import MAX_BUDGETS as MAX_BUDGETS
 from regimescope.spec.budgets import check_budgets as check_budgets
 from regimescope.spec.budgets import parse_budgets as parse_budgets
+from regimescope.spec.checks import check_beside_resume as check_beside_resume
 from regimescope.spec.checks import check_spec as check_spec
 from regimescope.spec.command import to_command as to_command
 from regimescope.spec.parsing import load_spec as load_spec

@@ -3,18 +3,22 @@
 from __future__ import annotations
 
 from regimescope.errors import SpecError
+from regimescope.spec.scan_spec import Axis
 from regimescope.units import listing
 
 # A generation of 2**20 tokens is beyond every model and every patience; larger is a typing error.
 MAX_BUDGET = 2**20
 MAX_BUDGETS = 10_000
+# A budget of one token has no decode step, and an empty prompt no prefill.
+LEAST: dict[Axis, int] = {"budget": 2, "context": 0}
 
 
-def parse_budgets(text: str) -> tuple[int, ...]:
+def parse_budgets(text: str, axis: Axis = "budget") -> tuple[int, ...]:
     """Read budgets written as ``START:STOP:STEP`` (STOP included) or as a list ``A,B,C``.
 
     Args:
         text: Whole numbers of tokens. Parts of a list may themselves be ranges.
+        axis: What is swept; on another axis than the budget these are its values.
 
     Returns:
         The budgets, strictly ascending.
@@ -31,7 +35,7 @@ def parse_budgets(text: str) -> tuple[int, ...]:
                 f"--budgets {text!r} asks for more than {MAX_BUDGETS:,} budgets.",
                 remedy="Use a wider step.",
             )
-    check_budgets(values, where=f"--budgets {text!r}")
+    check_budgets(values, where=f"--budgets {text!r}", axis=axis)
     return tuple(values)
 
 
@@ -45,11 +49,19 @@ def parse_span(text: str) -> tuple[int, int]:
         low, high = (int(part) for part in text.split(":"))
     except ValueError as error:
         raise SpecError(
-            f"--range {text!r} is not LOW:HIGH.", remedy="Write for example 64:1024."
+            f"--range {text!r} is not LOW:HIGH.", remedy="Write for example --range 64:1024."
         ) from error
-    if not 1 <= low < high:
-        raise SpecError(f"--range {text!r} does not ascend.", remedy="Write for example 64:1024.")
+    if not low < high:
+        raise ascent_error(low, high)
     return low, high
+
+
+def ascent_error(low: int, high: int) -> SpecError:
+    """Return the error for a range whose end is not above its start."""
+    right = f"{high}:{low}" if high < low else "64:1024"
+    return SpecError(
+        f"--range {low}:{high} does not ascend.", remedy=f"Write for example --range {right}."
+    )
 
 
 def _range_of(part: str, text: str) -> range | list[int]:
@@ -87,25 +99,34 @@ def _range_of(part: str, text: str) -> range | list[int]:
     return range(start, stop + 1, step)
 
 
-def check_budgets(budgets: list[int] | tuple[int, ...], *, where: str) -> None:
-    """Refuse budgets that cannot be measured.
+def check_budgets(
+    budgets: list[int] | tuple[int, ...], *, where: str, axis: Axis = "budget"
+) -> None:
+    """Refuse budgets, or values of another axis, that cannot be measured.
 
     Args:
-        budgets: Decoding budgets in tokens.
+        budgets: Decoding budgets in tokens, or positions on the axis.
         where: How the error message names the input.
+        axis: What is swept.
 
     Raises:
-        SpecError: No budget, one below 2 or above 2**20, duplicates, or not ascending.
+        SpecError: No value, one below the least of the axis or above 2**20, duplicates, or not
+            ascending.
     """
     if not budgets:
         raise SpecError(f"{where} names no budget.", remedy="Write for example 128:768:128.")
-    bad = [value for value in budgets if value < 1]
+    if axis != "budget" and min(budgets) < LEAST.get(axis, 1):
+        raise SpecError(
+            f"{where}: the axis {axis} starts at {LEAST.get(axis, 1)}; got {min(budgets)}.",
+            remedy="Leave out the smaller values.",
+        )
+    bad = [value for value in budgets if value < 1 and axis == "budget"]
     if bad:
         raise SpecError(
             f"{where}: budgets must be positive; got {listing(bad)}.",
             remedy="A decoding budget is a number of tokens to generate, 2 or more.",
         )
-    if 1 in budgets:
+    if axis == "budget" and 1 in budgets:
         raise SpecError(
             f"{where}: a budget of 1 token has no decode step to time.",
             remedy="Start at 2 or more.",

@@ -13,6 +13,8 @@ _OPTIONS = (
     "budget",
     "certify",
     "prompt_tokens",
+    "depth",
+    "capacity",
     "kv_cache",
     "batch",
     "arms",
@@ -57,5 +59,8 @@ def to_command(spec: ScanSpec) -> list[str]:
         else:
             command += [flag, ",".join(value) if isinstance(value, tuple) else str(value)]
     for name, value in spec.engine_options.items():
+        if name == "trust_remote_code":  # never without its own flag
+            command += ["--trust-remote-code"] if value is True else []
+            continue
         command += ["--engine-option", f"{name}={msgspec.json.encode(value).decode()}"]
     return [*command, "--", spec.model] if is_option_like else command

@@ -11,7 +11,13 @@ import msgspec
 
 from regimescope.errors import SpecError
 from regimescope.spec.budgets import parse_budgets, parse_span
-from regimescope.spec.checks import check_choices, check_spec
+from regimescope.spec.checks import (
+    check_budget,
+    check_choices,
+    check_fixed_only,
+    check_spec,
+    option,
+)
 from regimescope.spec.scan_spec import Arm, ScanSpec
 from regimescope.units import listing
 
@@ -32,29 +38,42 @@ def make_spec(options: Mapping[str, Any]) -> ScanSpec:
         SpecError: A value is not one of the choices, or a text cannot be read.
     """
     table = {name: options[name] for name in ScanSpec.__struct_fields__ if name in options}
-    table["budgets"] = () if options.get("budgets") is None else parse_budgets(options["budgets"])
+    table["budgets"] = (
+        ()
+        if options.get("budgets") is None
+        else parse_budgets(options["budgets"], table.get("axis", "budget"))
+    )
     if options.get("span") is not None:
         table["low"], table["high"] = parse_span(options["span"])
-    table["arms"] = parse_arms(options.get("arms", "warm"))
+    arms = options.get("arms", "warm")
+    if not table["budgets"] and arms != "warm":
+        check_fixed_only(["arms"])
+    table["arms"] = parse_arms(arms)
     table["engine_options"] = parse_engine_options(options.get("engine_option") or ())
+    table["engine_options"] |= _own_flags(options, table["engine_options"])
     check_choices(table)
+    check_budget(table.get("axis", "budget"), table.get("budget"))
+    if table.get("budget") is None:
+        table.pop("budget", None)
     spec = msgspec.convert(table, ScanSpec)
     check_spec(spec)
     return spec
 
 
 def parse_arms(text: str) -> tuple[Arm, ...]:
-    """Read the names of arms, separated by commas.
+    """Read the names of arms, separated by commas; ``both`` stands for the two of them.
 
     Raises:
         SpecError: A name is unknown or comes twice, or there is none.
     """
     known: dict[str, Arm] = {"warm": "warm", "fresh": "fresh"}
+    if text.strip() == "both":
+        return tuple(known.values())
     names = [name.strip() for name in text.split(",") if name.strip()]
     if not names or len(set(names)) < len(names) or set(names) - known.keys():
         raise SpecError(
             f"--arms {text!r} is not a list of different arms.",
-            remedy=f"Name one or more of: {listing(known)}.",
+            remedy=f"Choose from: {listing([*known, 'both'])}.",
         )
     return tuple(known[name] for name in names)
 
@@ -79,6 +98,30 @@ def parse_engine_options(pairs: Iterable[str]) -> dict[str, Any]:
             table[name] = msgspec.json.decode(text)
         except msgspec.DecodeError:
             table[name] = text
+    return table
+
+
+def _own_flags(options: Mapping[str, Any], given: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the options of the engine that have a flag of their own, as far as they are set.
+
+    Raises:
+        SpecError: One is set both ways, or code of others would be run without the flag for it.
+    """
+    flags = {"positions": options.get("positions")}
+    if options.get("trust_remote_code"):
+        flags["trust_remote_code"] = True
+    table = {name: value for name, value in flags.items() if value is not None}
+    if "trust_remote_code" in given:
+        raise SpecError(
+            "--engine-option trust_remote_code is not taken: running code that comes with a model "
+            "has a flag of its own.",
+            remedy="Read that code; if you trust it, use --trust-remote-code.",
+        )
+    twice = [option(name) for name in table if name in given]
+    if twice:
+        raise SpecError(
+            f"{listing(twice)} is given a second time as --engine-option.", remedy="Give it once."
+        )
     return table
 
 

@@ -31,8 +31,8 @@ class ScanSpec(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=
         device: Device name, or ``auto`` for the best one present.
         dtype: Element type of weights and cache.
         axis: The swept quantity; the others are recorded and held fixed.
-        budgets: Decoding budgets of a fixed plan, each at least 2, strictly ascending; empty for
-            an adaptive search of the range from ``low`` to ``high``.
+        budgets: Decoding budgets of a fixed plan, each at least 2, strictly ascending; on another
+            axis its values; empty for an adaptive search of the range from ``low`` to ``high``.
         low: First value of the range that is searched.
         high: Last value of it; absent for 1024, or what the model can hold.
         min_width: A slow interval at least this wide is met by the search.
@@ -40,6 +40,8 @@ class ScanSpec(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=
         budget: Tokens decoded by each trial where another axis than the budget is searched.
         certify: Whether to repeat the final check in six fresh processes instead of two.
         prompt_tokens: Tokens of the prompt, at least 1.
+        depth: KV positions held before the prompt, filled in without decoding; absent for none.
+        capacity: KV positions allocated; absent where the cache grows or the engine decides.
         kv_cache: Whether the engine keeps keys and values between steps.
         batch: Sequences decoded together.
         arms: ``warm``: a process per block; ``fresh``: a process per trial. Analyzed apart.
@@ -78,6 +80,8 @@ class ScanSpec(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=
     budget: int = 32
     certify: bool = False
     prompt_tokens: int = 65
+    depth: int | None = None
+    capacity: int | None = None
     kv_cache: KvCache = "on"
     batch: int = 1
     arms: tuple[Arm, ...] = ("warm",)

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
+from typing import Any
 
 import msgspec
+from msgspec.structs import replace
 
 from regimescope.errors import RunFolderError
 from regimescope.records import SCHEMA_VERSION, Event, RunHeader, Trial
@@ -24,18 +26,31 @@ from regimescope.store.load import load_header, read_header, read_lines
 # A torn line is looked for from the end of the file, in pieces of a usual block of a disk.
 PIECE_BYTES = 64 * 1024
 
+# What a text, or all texts in a table, become before they are stored.
+Told = Callable[[Any], Any]
+
+
+def _as_it_is(value: Any) -> Any:
+    """Return a message unchanged."""
+    return value
+
 
 class RunFolder:
     """A run folder open for writing."""
 
-    def __init__(self, path: Path) -> None:
+    def __init__(self, path: Path, told: Told = _as_it_is) -> None:
         """Refer to a folder that exists; see ``create`` and ``reopen``."""
-        self.path = path
+        self.path, self._told = path, told
         self._allowances: dict[str, Allowance] = {}
 
     @classmethod
-    def create(cls, path: Path, header: RunHeader) -> RunFolder:
+    def create(cls, path: Path, header: RunHeader, *, told: Told = _as_it_is) -> RunFolder:
         """Make a new run folder.
+
+        Args:
+            path: Where nothing is yet.
+            header: What is known before the first trial.
+            told: What a message becomes before it is stored.
 
         Raises:
             RunFolderError: Something is there already, or it cannot be written.
@@ -43,7 +58,7 @@ class RunFolder:
         check_free(path)
         try:
             path.mkdir(parents=True)
-            folder = cls(path)
+            folder = cls(path, told)
             for name in (TRIALS, EVENTS):
                 os.close(open_regular(path / name, os.O_WRONLY | os.O_CREAT | os.O_EXCL))
             folder.write_header(header)
@@ -56,14 +71,14 @@ class RunFolder:
         return folder
 
     @classmethod
-    def reopen(cls, path: Path) -> RunFolder:
-        """Open a run folder to go on with it.
+    def reopen(cls, path: Path, *, told: Told = _as_it_is) -> RunFolder:
+        """Open a run folder to go on with it; ``told`` as for ``create``.
 
         Raises:
             RunFolderError: It is no run folder.
         """
         load_header(path)
-        return cls(path)
+        return cls(path, told)
 
     @contextmanager
     def locked(self) -> Iterator[int]:
@@ -104,6 +119,8 @@ class RunFolder:
         Raises:
             RunFolderError: It cannot be written, or the folder has reached a limit.
         """
+        if trial.message is not None:
+            trial = replace(trial, message=self._told(trial.message))
         self._append(TRIALS, trial)
 
     def append_event(self, event: Event) -> None:
@@ -112,7 +129,8 @@ class RunFolder:
         Raises:
             RunFolderError: As ``append_trial``.
         """
-        self._append(EVENTS, event)
+        told = replace(event, message=self._told(event.message), facts=self._told(event.facts))
+        self._append(EVENTS, told)
 
     def _append(self, name: str, record: Trial | Event) -> None:
         """Append one line."""

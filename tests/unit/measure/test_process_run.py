@@ -96,6 +96,55 @@ def test_a_long_pause_is_bridged_by_an_untimed_burst(session: Any) -> None:
     assert trial.decode_s == pytest.approx(0.07)
 
 
+def filling(session: Any) -> list[tuple[int, Cell | None]]:
+    """Let a session fill positions, which takes it two seconds; return what it is asked for."""
+    asked: list[tuple[int, Cell | None]] = []
+    decode = session.generate
+
+    def generate(prompt_ids: Sequence[int], cell: Cell) -> Iterator[Step]:
+        yield from decode(prompt_ids, replace(cell, depth=None))
+
+    def fill(depth: int, cell: Cell | None = None) -> None:
+        asked.append((depth, cell))
+        session.clock.sleep(2.0)
+
+    session.fill, session.generate = fill, generate
+    return asked
+
+
+def test_a_depth_is_filled_in_before_the_time_of_its_trial_begins(session: Any) -> None:
+    asked = filling(session)
+    deep = planned(6)
+    deep = replace(deep, cell=replace(deep.cell, depth=100))
+    trial = ProcessRun(OPENED, session).measure(deep)
+    assert asked == [(100, deep.cell)]
+    assert (trial.status, trial.message) == ("ok", None)
+    assert trial.ttft_s == pytest.approx(0.0)
+    assert trial.e2e_s == pytest.approx(0.05)
+    assert trial.start_ns == pytest.approx(2e9)
+
+
+def test_a_depth_of_zero_takes_an_older_fill_away_and_no_depth_asks_nothing(session: Any) -> None:
+    asked = filling(session)
+    shallow = planned(6)
+    run = ProcessRun(OPENED, session)
+    run.measure(shallow)
+    assert asked == []
+    run.measure(replace(shallow, cell=replace(shallow.cell, depth=0)))
+    assert [depth for depth, _ in asked] == [0]
+
+
+def test_a_fill_that_fails_makes_a_failed_trial(session: Any) -> None:
+    def fill(depth: int, cell: Cell | None = None) -> None:
+        raise EngineError("no memory for a KV cache")
+
+    session.fill = fill
+    deep = planned(6)
+    trial = ProcessRun(OPENED, session).measure(replace(deep, cell=replace(deep.cell, depth=9)))
+    assert trial.status == "failed"
+    assert trial.message == "EngineError: no memory for a KV cache"
+
+
 @pytest.mark.parametrize("error", [EngineError("broke"), RuntimeError("out of memory")])
 def test_an_engine_that_fails_makes_a_failed_trial_and_the_process_goes_on(
     session: Any, error: Exception
