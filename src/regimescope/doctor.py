@@ -43,6 +43,7 @@ from regimescope.measure.sampling import MOST_SHARE, TrialCounters
 from regimescope.measure.trial import Timing, generate, latency, prompt
 from regimescope.records import Cell
 from regimescope.spec import ScanSpec
+from regimescope.stats.arrays import MAD_TO_SD
 from regimescope.units import NS_PER_S, ratio, share
 
 SCHEMA_VERSION = 1
@@ -234,8 +235,7 @@ def noise_of(decode_s: npt.NDArray[np.float64], budget: int) -> NoiseFloor:
     """
     logs = np.log(decode_s)
     middle = float(np.median(logs))
-    # 1.4826 turns a median absolute deviation into the standard deviation of a normal law.
-    spread = 1.4826 * float(np.median(np.abs(logs - middle)))
+    spread = MAD_TO_SD * float(np.median(np.abs(logs - middle)))
     accident = max(ACCIDENT_SPREADS * spread, math.log(ACCIDENT_RATIO))
     return NoiseFloor(
         trials=decode_s.size,

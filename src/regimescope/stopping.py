@@ -22,6 +22,7 @@ from regimescope.reasons import Reason
 from regimescope.records import Event, Plan, PlannedTrial, Run, Trial
 from regimescope.search.evidence import AGAIN, attempt_of, sentinel_of
 from regimescope.spec import Axis, ScanSpec
+from regimescope.stats.arrays import MAD_TO_SD
 from regimescope.units import seconds
 
 # A block that drifted four times in a row will drift a fifth time.
@@ -35,7 +36,6 @@ LEAST_SHIFT = math.log(1.1)
 NOISE_MULTIPLE = 3.0
 # Differences from which the scatter of a sentinel can be told.
 LEAST_DIFFERENCES = 6
-MAD_TO_SD = 1.4826
 # Further visits to a sentinel that looks slow.
 MOST_AGAIN = 2
 # The largest published regime is 21 times slower than normal; a trial that takes more than twice

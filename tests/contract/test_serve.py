@@ -189,6 +189,12 @@ def test_an_oversized_body_without_a_length_is_refused(server: httpx.Client) -> 
     assert status == 413
 
 
+def test_the_model_is_listed_with_what_fits_into_it(server: httpx.Client) -> None:
+    (model,) = server.get("/v1/models").json()["data"]
+    assert model["id"] == "tiny"
+    assert model["meta"] == {"n_vocab": 512, "n_ctx": 1024}
+
+
 def test_nothing_is_told_without_the_token(server: httpx.Client) -> None:
     for path in ("/v1/models", "/metrics", "/info", "/openapi.json", "/docs", "/"):
         for header in ("", "Bearer wrong", TOKEN, f"bearer {TOKEN}"):

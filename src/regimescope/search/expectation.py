@@ -14,10 +14,8 @@ from scipy.optimize import nnls
 
 from regimescope.records import Expectation, Trial
 from regimescope.search.evidence import FloatArray
+from regimescope.stats.position import BLOCK_STEPS, DROPPED_STEPS
 
-# The first steps after prefill differ in nature; medians of eight shed single slow ones.
-DROPPED_STEPS = 8
-BLOCK_STEPS = 8
 # A calibration that is slower than the fastest one by more is no reference for what is normal.
 EQUAL = math.log(1.25)
 

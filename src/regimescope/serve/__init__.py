@@ -65,12 +65,12 @@ def run_server(
         token=token,
         max_waiting=max_waiting,
     )
-    check_options(options)
+    facts = check_options(options)
     if host != "127.0.0.1" and token is None:
         say("Warning: anyone who reaches this address can use the model; --token-env asks for one.")
     shown = f"[{host}]" if ":" in host else "127.0.0.1"
     say(f"Serving {given.model} at http://{shown}:{port}/v1; Ctrl-C ends it.")
-    serve(options)
+    serve(options, facts)
 
 
 def _token(name: str) -> str:

@@ -17,6 +17,7 @@ from starlette.exceptions import HTTPException
 from regimescope.engines.base import EngineRequest
 from regimescope.engines.registry import get_engine
 from regimescope.errors import CapabilityError, EngineError, SpecError
+from regimescope.records import ModelFacts
 from regimescope.serve.answers import error_body
 from regimescope.serve.description import describe
 from regimescope.serve.endpoints import Completions
@@ -54,13 +55,13 @@ class ServeOptions(msgspec.Struct, frozen=True, kw_only=True):
     max_body_bytes: int = MAX_BODY_BYTES
 
 
-def serve(options: ServeOptions) -> None:
+def serve(options: ServeOptions, facts: ModelFacts) -> None:
     """Serve a model until the process is interrupted.
 
     Raises:
         EngineError: Loading failed.
     """
-    server = make_server(options)
+    server = make_server(options, facts)
     try:
         server.run(
             host=options.host,
@@ -78,12 +79,12 @@ def serve(options: ServeOptions) -> None:
         raise EngineError(f"loading {options.request.model} failed: {error}") from error
 
 
-def make_server(options: ServeOptions) -> Any:
+def make_server(options: ServeOptions, facts: ModelFacts) -> Any:
     """Return the LitServe server, not yet running."""
     # Shared without a lock: one process writes a flag, the other reads it, and a byte is whole.
     gone = multiprocessing.get_context("spawn").RawArray("b", options.max_waiting)
     name = options.request.model
-    spec = Completions(name, gone)
+    spec = Completions(name, gone, facts)
     model = ModelServer(options.engine, options.request, gone, spec)
     # One worker: a latency instrument measures one request at a time. Where it computes is the
     # engine's choice, so LitServe is told of no accelerator.
@@ -102,8 +103,8 @@ def make_server(options: ServeOptions) -> Any:
     return server
 
 
-def check_options(options: ServeOptions) -> None:
-    """Refuse what cannot work, before any process is started.
+def check_options(options: ServeOptions) -> ModelFacts:
+    """Refuse what cannot work, before any process is started; return the facts of the model.
 
     Raises:
         UserError: Naming what is wrong.
@@ -128,7 +129,7 @@ def check_options(options: ServeOptions) -> None:
             f"Engine {options.engine!r} takes no real time, so there is nothing to serve.",
             remedy="Use another engine.",
         )
-    engine.inspect(options.request)
+    facts = engine.inspect(options.request)
     family = socket.AF_INET6 if ":" in options.host else socket.AF_INET
     with socket.socket(family) as probe:
         if sys.platform != "win32":
@@ -140,6 +141,7 @@ def check_options(options: ServeOptions) -> None:
                 f"Port {options.port} at {options.host} cannot be used: {error.strerror}.",
                 remedy="Use another --port, or end what listens there.",
             ) from error
+    return facts
 
 
 async def _invalid(_: Request, error: Exception) -> JSONResponse:

@@ -16,6 +16,7 @@ from fastapi.responses import StreamingResponse
 from litserve.specs.base import LitSpec
 from litserve.utils import LitAPIStatus, ResponseBufferItem
 
+from regimescope.records import ModelFacts
 from regimescope.serve import answers, metrics
 from regimescope.serve.model import Job
 from regimescope.serve.requests import ChatRequest, CompletionRequest
@@ -41,11 +42,11 @@ class _Work(NamedTuple):
 class Completions(LitSpec):  # type: ignore[misc]
     """Completions and chat completions, streamed and whole."""
 
-    def __init__(self, model: str, gone: Any) -> None:
-        """Name the model that is served and the shared flags, one per request in hand."""
+    def __init__(self, model: str, gone: Any, facts: ModelFacts) -> None:
+        """Name the model that is served, its facts, and the flags, one per request in hand."""
         super().__init__()
         self.api_path = "/v1/completions"
-        self._model, self._gone = model, gone
+        self._model, self._gone, self._facts = model, gone, facts
         self._free = list(range(len(gone)))
         self._draining: set[asyncio.Task[None]] = set()
 
@@ -87,8 +88,12 @@ class Completions(LitSpec):  # type: ignore[misc]
 
     async def models(self) -> dict[str, Any]:
         """List the one model that is served."""
+        # The names of llama.cpp's server; a client needs both numbers to ask for what fits.
+        meta = {"n_vocab": self._facts.vocabulary}
+        if self._facts.positions is not None:
+            meta["n_ctx"] = self._facts.positions
         model = {"id": self._model, "object": "model", "created": 0, "owned_by": "regimescope"}
-        return {"object": "list", "data": [model]}
+        return {"object": "list", "data": [model | {"meta": meta}]}
 
     async def show_metrics(self) -> Response:
         """Show what was counted."""
