@@ -238,8 +238,9 @@ def test_a_doubled_key_in_the_header_is_refused(folder: Path) -> None:
     assert "names a key twice" in refusal(folder).message
 
 
-def test_remote_code_cannot_be_asked_for_by_a_stored_spec() -> None:
-    for option in ("trust_remote_code", "code_revision", "auto_map"):
+def test_a_stored_spec_cannot_say_which_remote_code_is_meant() -> None:
+    # The flag itself is refused on resuming: tests/pipeline/test_remote_code.py.
+    for option in ("code_revision", "auto_map"):
         request = EngineRequest(
             model="tiny", device="cpu", dtype="float32", seed=0, options={option: True}
         )
