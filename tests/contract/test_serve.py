@@ -28,6 +28,7 @@ def server() -> Iterator[httpx.Client]:
     port = free_port()
     options = ["--token-env", "SERVE_TOKEN", "--max-waiting", "16", "--engine-option", "threads=1"]
     command = [sys.executable, "-m", "regimescope.cli", "serve", "tiny", "--device", "cpu"]
+    # In the background a shell lets its children ignore Ctrl-C.
     process = subprocess.Popen(
         [*command, "--port", str(port), *options],
         env=os.environ | {"SERVE_TOKEN": TOKEN, "OMP_NUM_THREADS": "1"},
@@ -50,15 +51,21 @@ def server() -> Iterator[httpx.Client]:
         yield client
     finally:
         client.close()
-        os.killpg(process.pid, signal.SIGINT)
-        try:
-            process.wait(60)
-        except subprocess.TimeoutExpired:
-            os.killpg(process.pid, signal.SIGKILL)
-            process.wait()
+        end(process)
         reader.join(10)
         process.stdout.close()
     assert TOKEN.encode() not in b"".join(lines)
+
+
+def end(process: subprocess.Popen[bytes]) -> None:
+    """End the server by Ctrl-C, as a user would."""
+    os.killpg(process.pid, signal.SIGINT)
+    try:
+        process.wait(60)
+    except subprocess.TimeoutExpired:
+        os.killpg(process.pid, signal.SIGKILL)
+        process.wait()
+        raise
 
 
 def wait_until_ready(client: httpx.Client, process: subprocess.Popen[bytes]) -> None:

@@ -24,6 +24,9 @@ DEFAULT_KEY_VARIABLE = "OPENAI_API_KEY"
 CONNECT_TIMEOUT_S = 10.0
 # A list of a few thousand models is about 1 MB; nothing else that is read as a whole is longer.
 MAX_ANSWER_BYTES = 4_000_000
+# Servers close what is idle for 5 s (llama.cpp, uvicorn), and a request that crosses the closing is
+# lost. After a shorter pause a new connection is opened, which takes a tenth of a millisecond here.
+IDLE_CONNECTION_S = 2.0
 # What a server says of a failure is shown in a table; the rest is its traceback.
 MAX_QUOTE_CHARACTERS = 200
 LOOPBACK = ("127.0.0.1", "::1", "localhost")
@@ -144,7 +147,9 @@ class Client:
             follow_redirects=False,
             # Neither a proxy, which would be timed too, nor credentials of another program.
             trust_env=False,
-            limits=httpx.Limits(max_connections=1, max_keepalive_connections=1),
+            limits=httpx.Limits(
+                max_connections=1, max_keepalive_connections=1, keepalive_expiry=IDLE_CONNECTION_S
+            ),
         )
 
     @staticmethod

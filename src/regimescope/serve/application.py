@@ -3,8 +3,12 @@
 from __future__ import annotations
 
 import multiprocessing
+import os
+import signal
 import socket
 import sys
+from collections.abc import Callable
+from types import FrameType
 from typing import Any
 
 import msgspec
@@ -62,6 +66,8 @@ def serve(options: ServeOptions, facts: ModelFacts) -> None:
         EngineError: Loading failed.
     """
     server = make_server(options, facts)
+    for number in (signal.SIGINT, signal.SIGTERM):
+        signal.signal(number, _interrupt_here_only(os.getpid()))
     try:
         server.run(
             host=options.host,
@@ -77,6 +83,16 @@ def serve(options: ServeOptions, facts: ModelFacts) -> None:
     except RuntimeError as error:
         # LitServe's word for a worker that did not come up; its own cause stands in the log above.
         raise EngineError(f"loading {options.request.model} failed: {error}") from error
+
+
+def _interrupt_here_only(pid: int) -> Callable[[int, FrameType | None], None]:
+    """Return a handler that ends this process; those forked from it are ended by it."""
+
+    def handler(_signal: int, _frame: FrameType | None) -> None:
+        if os.getpid() == pid:
+            raise KeyboardInterrupt
+
+    return handler
 
 
 def make_server(options: ServeOptions, facts: ModelFacts) -> Any:

@@ -5,6 +5,7 @@ Runs in a process of its own that LitServe starts, so everything here travels by
 
 from __future__ import annotations
 
+import signal
 import time
 from collections.abc import Iterator
 from typing import Any, TypedDict
@@ -56,6 +57,8 @@ class ModelServer(LitAPI):  # type: ignore[misc]
         Args:
             device: LitServe's choice, which does not count: the request names the device.
         """
+        # Ctrl-C reaches the whole group; the server ends this process in its own time.
+        signal.signal(signal.SIGINT, signal.SIG_IGN)
         session = get_engine(self._engine).open(self._request)
         self._codec = codec_of(self._request.model, session.facts().vocabulary)
         self._session = session
