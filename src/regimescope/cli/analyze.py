@@ -1,0 +1,43 @@
+"""``regimescope analyze``."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from regimescope.cli.options import AsJson
+from regimescope.cli.output import DEFAULT_MARGIN, present
+
+
+def analyze(
+    sources: Annotated[
+        list[Path],
+        typer.Argument(
+            metavar="FILE...", help="A run folder, or files of one sweep: of a known tool, or CSV."
+        ),
+    ],
+    x: Annotated[str | None, typer.Option(help="Column of the decoding budget.")] = None,
+    y: Annotated[str | None, typer.Option(help="Column of the latency in seconds.")] = None,
+    axis: Annotated[
+        str | None,
+        typer.Option(help="What to read of a tool's file: budget, prompt, context, batch."),
+    ] = None,
+    pattern: Annotated[
+        str | None,
+        typer.Option(help="Pattern for file names; its groups, such as budget, tell lengths."),
+    ] = None,
+    budget: Annotated[int | None, typer.Option(help="Budget, where files lack it.")] = None,
+    prompt_tokens: Annotated[int | None, typer.Option(help="Prompt, where files lack it.")] = None,
+    batch: Annotated[int | None, typer.Option(help="Batch, where files lack it.")] = None,
+    margin: Annotated[float, typer.Option(help="Least slowdown that counts.")] = DEFAULT_MARGIN,
+    as_json: AsJson = False,
+) -> None:
+    """Say whether measurements made elsewhere have regimes."""
+    from regimescope import api
+
+    lengths = {"budget": budget, "prompt_tokens": prompt_tokens, "batch": batch}
+    told = {name: value for name, value in lengths.items() if value is not None}
+    run = api.load(*sources, x=x, y=y, axis=axis, pattern=pattern, lengths=told)
+    present(run, None, as_json=as_json, margin=margin)
