@@ -3,7 +3,8 @@
     python -m benchmarks.detection [--quick] [--sweeps 300] [--clean-sweeps 2000] [--minutes 60]
 
 Counts are appended to build/detection/results.jsonl as they come, so that a run that was stopped
-goes on where it was, and later runs add sweeps. ``--render`` writes the page from what there is.
+goes on where it was, and later runs add sweeps; ``--keep`` adds them to benchmarks/detection/
+counts.jsonl, from where another machine goes on. ``--render`` writes the page from what there is.
 """
 
 from __future__ import annotations
@@ -28,10 +29,11 @@ from benchmarks.detection.methods import Detector, baselines
 from benchmarks.detection.otava_process import Otava, start_otava
 from benchmarks.detection.page import otava_words, write_page
 from benchmarks.detection.penalties import load_penalties
-from benchmarks.detection.results import Task, load, store
+from benchmarks.detection.results import Task, keep, load, store
 from benchmarks.detection.scoring import Score
 
 BUILD = Path("build") / "detection"
+KEPT = Path(__file__).with_name("counts.jsonl")
 CHUNK = 10  # sweeps a line of the file
 QUICK_NOISES = ("gauss", "heavy")
 QUICK_SWEEPS = 10
@@ -97,7 +99,7 @@ def planned(asked: argparse.Namespace) -> Iterator[Task]:
 
 def measure(asked: argparse.Namespace, path: Path) -> str | None:
     """Run what is planned and not stored yet; return why Otava did not run, or None."""
-    _, done = load(path)
+    _, done = load(path, KEPT)
     tasks = [
         task
         for task in planned(asked)
@@ -138,6 +140,7 @@ def arguments(given: list[str] | None = None) -> argparse.Namespace:
     parser.add_argument("--minutes", type=float, default=24 * 60.0, help="stop after")
     parser.add_argument("--jobs", type=int, default=1, help="processes")
     parser.add_argument("--render", action="store_true", help="only write the page")
+    parser.add_argument("--keep", action="store_true", help="keep the counts with the code")
     parser.add_argument("--build", type=Path, default=BUILD, help="folder of the counts")
     asked = parser.parse_args(given)
     if asked.quick:
@@ -152,7 +155,9 @@ def main() -> int:
     asked.build.mkdir(parents=True, exist_ok=True)
     path = asked.build / "results.jsonl"
     reason = None if asked.render else measure(asked, path)
-    scores, _ = load(path)
+    scores, done = load(path, KEPT)
+    if asked.keep:
+        keep(KEPT, scores, done)
     ran = any(key[2].startswith("Otava") for key in scores)
     print(write_page(scores, otava_words(None if ran else reason or "no cell asked for it")))
     return 0

@@ -12,7 +12,7 @@ from benchmarks.detection.cells import (
     noises,
     summarized,
 )
-from benchmarks.detection.results import Task, load, store
+from benchmarks.detection.results import Task, keep, load, store
 from benchmarks.detection.scoring import CONFIRMED, OURS, RAW, Score, score_screen
 from benchmarks.detection.segments import raised_anomalies, raised_runs, runs_above
 from benchmarks.detection.table import false_rate, side_by_side, upper_bound, wins
@@ -121,6 +121,25 @@ def test_a_line_cut_short_does_not_stop_the_next_run(tmp_path):
     scores, done = load(path)
     assert done == {TASK, TASK._replace(first=10)}
     assert scores["gauss", "clean", OURS, RAW].sweeps == 20
+
+
+def test_kept_counts_are_those_of_all_runs_and_later_runs_add_to_them(tmp_path):
+    path, kept = tmp_path / "results.jsonl", tmp_path / "counts.jsonl"
+    ours, other = (OURS, RAW), ("PELT l2", RAW)
+    store(path, TASK, {ours: Score(sweeps=10, tokens=7)})
+    store(path, TASK._replace(compare=True), {ours: Score(sweeps=10), other: Score(sweeps=10)})
+    store(path, TASK._replace(first=10), {ours: Score(sweeps=10, cpu_s=0.5)})
+    before = load(path)
+    keep(kept, *before)
+    assert load(tmp_path / "none", kept) == before
+    assert load(path, kept) == before
+    written = kept.read_bytes()
+    keep(kept, *load(path, kept))
+    assert kept.read_bytes() == written
+    store(path, TASK._replace(first=20), {ours: Score(sweeps=10)})
+    scores, done = load(path, kept)
+    assert len(done) == 4
+    assert scores[("gauss", "clean", *ours)].sweeps == 30
 
 
 def test_recorded_noise_becomes_a_cell_that_replays_it(tmp_path):
