@@ -121,7 +121,7 @@ def test_shape_that_a_forced_kernel_cannot_compute_is_said_to_be_its_limit(monke
 
     with monkeypatch.context() as patch:
         patch.setattr(GPT2LMHeadModel, "forward", refuse)
-        with pytest.raises(EngineError, match="forced attention kernel cannot compute this"):
+        with pytest.raises(CapabilityError, match="forced attention kernel cannot compute this"):
             output(session)
     assert output(session)
 

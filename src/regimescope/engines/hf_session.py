@@ -155,7 +155,7 @@ class HfSession:
         try:
             kept: KvCache = "on" if self._caches.is_taken else "off"
             list(self.generate([0, 0], Cell(budget=2, prompt_tokens=2, kv_cache=kept)))
-        except EngineError as error:
+        except (EngineError, CapabilityError) as error:
             self.close()
             reason = str(error).splitlines()[0]
             raise CapabilityError(
@@ -272,9 +272,15 @@ class HfSession:
             raise _failed(error) from error
 
 
-def _failed(error: BaseException) -> EngineError:
+def _failed(error: BaseException) -> EngineError | CapabilityError:
     """Return the error for a failure of the libraries."""
-    # What PyTorch says where a forced kernel cannot compute a shape, a prompt behind a fill say.
-    forced = "available kernel" in str(error) or "viable backend" in str(error)
-    hint = " The forced attention kernel cannot compute this shape." if forced else ""
-    return EngineError(f"{type(error).__name__}: {error}{hint}")
+    said = f"{type(error).__name__}: {error}"
+    # What PyTorch says where a forced kernel cannot compute a shape. On CUDA cuDNN reads no single
+    # position, and flash no prompt of several tokens behind filled ones (seen with torch 2.11).
+    if "available kernel" in str(error) or "viable backend" in str(error):
+        return CapabilityError(
+            f"{said} The forced attention kernel cannot compute this shape.",
+            remedy="Use attention sdpa, which takes another kernel where it must, or another "
+            "length of the prompt: 1 behind a depth, 2 or more without one.",
+        )
+    return EngineError(said)

@@ -178,7 +178,10 @@ def depth(subject: Subject) -> None:
     subject.run(subject.cell())
     plain = _tokens_if_any(session)
     subject.can("a depth", lambda: session.fill(DEPTH, cell))
-    subject.has_budget(subject.run(cell), cell, f"behind {DEPTH} positions, a generation")
+    behind = f"a prompt of {PROMPT_TOKENS} tokens behind {DEPTH} positions"
+    subject.has_budget(
+        subject.can(behind, partial(subject.run, cell)), cell, f"after {behind}, a generation"
+    )
     subject.works("after a fill was used up")
     demand(_tokens_if_any(session) == plain, "a fill is not used up by one generation")
     session.fill(DEPTH, cell)
@@ -204,7 +207,7 @@ def capacity(subject: Subject) -> None:
                 return
             except UserError:
                 continue
-        raise BrokenRuleError(f"capacity is claimed, but refused: {plain.message}") from plain
+        subject.ruled_out("a capacity", plain)
 
 
 def with_capacity(subject: Subject, cell: Cell, session: Session) -> None:

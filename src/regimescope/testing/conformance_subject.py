@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from itertools import islice
-from typing import Any, NamedTuple, TypeVar
+from typing import Any, NamedTuple, NoReturn, TypeVar
 
 from msgspec.structs import replace
 
@@ -188,11 +188,19 @@ class Subject:
         try:
             return attempt()
         except CapabilityError as error:
-            if self.request.options and error.remedy:
-                raise NotApplicable(
-                    f"options of the request rule out {what}: {error.message}"
-                ) from error
-            raise BrokenRuleError(f"{what} is named, but refused: {error.message}") from error
+            self.ruled_out(what, error)
+
+    def ruled_out(self, what: str, error: CapabilityError) -> NoReturn:
+        """Say what it means that something promised by the capabilities was refused.
+
+        Raises:
+            NotApplicable: Options of the request rule it out; the engine says so with a remedy.
+            BrokenRuleError: It is refused although no option rules it out.
+        """
+        if self.request.options and error.remedy:
+            said = f"options of the request rule out {what}: {error.message}"
+            raise NotApplicable(said) from error
+        raise BrokenRuleError(f"{what} is claimed, but refused: {error.message}") from error
 
 
 def has_remedy(error: RegimescopeError, what: str) -> None:
