@@ -14,7 +14,7 @@ import argparse
 import os
 import re
 import time
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import NamedTuple
 
@@ -26,24 +26,35 @@ from regimescope import Run, ScanSpec, Trial, load_run, resume, scan
 from regimescope.errors import RegimescopeError
 from regimescope.host.facts import processor_name
 from regimescope.metrics import tpot_s
+from regimescope.testing.local_server import local_server
 from regimescope.units import count
 
 ROOT = Path(__file__).resolve().parent.parent
 PAGE = ROOT / "docs" / "engines.md"
 PROMPT_TOKENS = 64
 # Tokens of context between the first step and the last, over which the slope is taken.
-BUDGET = 256
+BUDGET = 192
+# One thread each: on shared cores a second one spins while it waits, and MLX offers no choice.
+THREADS = 1
 LEVEL = 0.95
 FAMILIES = ("distilgpt2", "gpt2", "gpt2-medium", "gpt2-large", "bloom-560m", "opt-350m")
 Floats = npt.NDArray[np.float64]
 
 
 class Row(NamedTuple):
-    """A row of a table: what it is called there, and what is measured for it."""
+    """A row of a table.
+
+    Attributes:
+        table: Name of the table.
+        labels: What the row is called there.
+        spec: What is measured for it.
+        served: The model that our own server serves meanwhile, if any.
+    """
 
     table: str
     labels: tuple[str, ...]
     spec: ScanSpec
+    served: str = ""
 
     @property
     def key(self) -> str:
@@ -74,24 +85,67 @@ HEADINGS = {
 }
 
 
-def way_rows(base: ScanSpec) -> list[Row]:
-    """Return a row for each engine, kind of cache, attention and element type."""
+# Kinds of cache and attention in transformers, by element type. Half precision is emulated on most
+# processors, and without a cache every step reads the whole text: one row of each is enough.
+HF_WAYS = {
+    "float32": (
+        *(("dynamic", kernel) for kernel in ("eager", "sdpa", "math", "flash", "efficient")),
+        *(("static", kernel) for kernel in ("eager", "sdpa")),
+        ("quantized", "sdpa"),
+        ("offloaded", "sdpa"),
+        ("off", "sdpa"),
+    ),
+    "bfloat16": (
+        *(("dynamic", kernel) for kernel in ("eager", "sdpa")),
+        ("static", "sdpa"),
+        ("quantized", "sdpa"),
+    ),
+}
+MLX_WAYS = {"float32": ("growing", "quantized", "off"), "bfloat16": ("growing", "quantized")}
+LLAMA_CPP_WAYS = (("f16", "on"), ("f16", "off"), ("q8_0", "on"))
+
+
+def way_rows(base: ScanSpec, gguf: str | None) -> list[Row]:
+    """Return a row for each engine, kind of cache, attention and element type.
+
+    Args:
+        base: What all rows have in common.
+        gguf: A file with the same architecture for llama.cpp, which makes no random weights.
+    """
     rows = []
-    for dtype in ("float32", "bfloat16"):
-        for cache in ("dynamic", "static", "quantized", "off"):
-            for attention in ("eager", "sdpa"):
-                options = {"cache": "dynamic" if cache == "off" else cache, "attention": attention}
-                rows.append(_way(base, "hf", (cache, attention, dtype), options))
-        for cache in ("growing", "quantized", "off"):
-            options = {} if cache in ("growing", "off") else {"cache": cache}
-            rows.append(_way(base, "mlx", (cache, "fused", dtype), options))
-    return rows
+    for dtype, ways in HF_WAYS.items():
+        for cache, attention in ways:
+            options = {
+                "cache": "dynamic" if cache == "off" else cache,
+                "attention": attention,
+                "threads": THREADS,
+            }
+            rows.append(_way(base, "hf", (cache, attention, dtype), options))
+    for dtype, kinds in MLX_WAYS.items():
+        for kind in kinds:
+            cached = {} if kind in ("growing", "off") else {"cache": kind}
+            rows.append(_way(base, "mlx", (kind, "fused", dtype), cached))
+    if gguf is not None:
+        file = _changed(base, model=gguf)
+        for kind, flash in LLAMA_CPP_WAYS:
+            way = (kind, "flash" if flash == "on" else "plain", "file")
+            server = {"cache_type": kind, "flash_attention": flash, "threads": THREADS}
+            rows.append(_way(file, "llama_cpp", way, server))
+    over_http = _way(
+        _changed(base, model="server", device="auto"), "openai", ("dynamic", "sdpa", "float32"), {}
+    )
+    return [*rows, over_http._replace(served=base.model)]
 
 
 def family_rows(base: ScanSpec) -> list[Row]:
     """Return a row for each model."""
     return [
-        Row("families", (model,), _changed(base, model=model, engine="hf")) for model in FAMILIES
+        Row(
+            "families",
+            (model,),
+            _changed(base, model=model, engine="hf", engine_options={"threads": THREADS}),
+        )
+        for model in FAMILIES
     ]
 
 
@@ -103,12 +157,30 @@ def measured(row: Row, runs: Path) -> Run:
         ValueError: Its folder holds a run of other settings.
     """
     folder = runs / row.key
+    if row.served:
+        return served(row, folder)
     if not folder.exists():
         return scan(row.spec, out=folder)
     run = load_run(folder)
     if run.header.spec is None or not _same(run.header.spec, row.spec):
         raise ValueError(f"{folder} was measured with other settings; give another --runs")
     return run if any(event.kind == "done" for event in run.events) else resume(folder)
+
+
+def served(row: Row, folder: Path) -> Run:
+    """Return the run of a row that measures our own server, begun here or finished before.
+
+    Raises:
+        ValueError: It was interrupted; the server's port was another one then.
+    """
+    if folder.exists():
+        run = load_run(folder)
+        if not any(event.kind == "done" for event in run.events):
+            raise ValueError(f"{folder} was interrupted; remove it")
+        return run
+    options = (f"--engine-option=threads={THREADS}", "--engine-option=attention=sdpa")
+    with local_server(row.served, "--device", "cpu", *options) as url:
+        return scan(_changed(row.spec, engine_options={"url": f"{url}/v1"}), out=folder)
 
 
 def figures(run: Run) -> Figures:
@@ -201,7 +273,11 @@ def main() -> None:
         warm_up_s=asked.warm_up,
         seed=asked.seed,
     )
-    rows = [row for row in way_rows(base) + family_rows(base) if re.search(asked.only, row.key)]
+    rows = [
+        row
+        for row in way_rows(base, asked.gguf) + family_rows(base)
+        if re.search(asked.only, row.key)
+    ]
     if asked.list:
         print(*(row.key for row in rows), sep="\n")
         return
@@ -244,7 +320,7 @@ def _conditions(base: ScanSpec, rows: Sequence[tuple[Row, Run | str]]) -> str:
     threads = {str(r.header.model.settings.get("threads")) for r in runs if r.header.model}
     libraries = ", ".join(
         f"{name} {versions[name]}"
-        for name in ("torch", "transformers", "mlx", "mlx_lm", "regimescope")
+        for name in ("torch", "transformers", "mlx", "mlx_lm", "xllamacpp", "regimescope")
         if name in versions
     )
     model = f"{base.model}, " if rows[0][0].table == "ways" else ""
@@ -270,10 +346,14 @@ def _milliseconds(figure: Figure) -> str:
     return f"{1e3 * figure.mean:.3g} ({1e3 * figure.low:.3g} to {1e3 * figure.high:.3g})"
 
 
-def _way(base: ScanSpec, engine: str, way: tuple[str, str, str], options: dict[str, str]) -> Row:
+def _way(
+    base: ScanSpec, engine: str, way: tuple[str, str, str], options: Mapping[str, object]
+) -> Row:
     """Return the row of one way of decoding: cache, attention, element type."""
     kv_cache = "off" if way[0] == "off" else "on"
-    spec = _changed(base, engine=engine, dtype=way[2], kv_cache=kv_cache, engine_options=options)
+    spec = _changed(
+        base, engine=engine, dtype=way[2], kv_cache=kv_cache, engine_options=dict(options)
+    )
     return Row("ways", (engine, *way), spec)
 
 
@@ -297,10 +377,11 @@ def _arguments() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--only", default="", help="rows whose key this pattern finds")
     parser.add_argument("--list", action="store_true", help="list the keys of the rows")
-    parser.add_argument("--model", default="gpt2", help="architecture of the table of ways")
+    parser.add_argument("--model", default="smollm2-135m", help="architecture of the table of ways")
+    parser.add_argument("--gguf", help="file of that architecture, for llama.cpp")
     parser.add_argument("--budget", type=int, default=BUDGET)
-    parser.add_argument("--processes", type=int, default=5)
-    parser.add_argument("--repeats", type=int, default=2)
+    parser.add_argument("--processes", type=int, default=4)
+    parser.add_argument("--repeats", type=int, default=1)
     parser.add_argument("--warm-up", type=float, default=3.0, help="seconds")
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--max-seconds", type=float, default=4 * 3600.0)

@@ -10,34 +10,22 @@ from __future__ import annotations
 
 import argparse
 import json
-import os
 import random
 import re
-import signal
-import socket
-import subprocess
-import sys
 import time
 from collections import Counter
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
-from threading import Event
 
 import httpx
 
 from regimescope.host.facts import processor_name, versions
+from regimescope.testing.local_server import local_server
 
 PAGE = Path(__file__).parent.parent / "docs" / "reliability.md"
 BEGIN, END = "<!-- serve: begin -->", "<!-- serve: end -->"
 PROMPTS = {n: [n + 1, 2 * n + 1, 3 * n + 2] for n in range(64)}
 BUDGET = 6
-
-
-def free_port() -> int:
-    """Return a port that nobody listens at."""
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        return int(probe.getsockname()[1])
 
 
 def ask(client: httpx.Client, number: int, *, stream: bool) -> list[int]:
@@ -86,22 +74,8 @@ def main() -> None:
     options.add_argument("--clients", type=int, default=32)
     options.add_argument("--seconds", type=float, default=60.0)
     asked = options.parse_args()
-    port = free_port()
-    url = f"http://127.0.0.1:{port}"
-    command = [sys.executable, "-m", "regimescope.cli", "serve", "tiny", "--device", "cpu"]
-    server = subprocess.Popen([*command, "--port", str(port)], start_new_session=True)
-    try:
-        for _ in range(600):
-            try:
-                if httpx.get(f"{url}/health").status_code == 200:
-                    break
-            except httpx.TransportError:
-                pass
-            Event().wait(0.2)
+    with local_server("tiny", "--device", "cpu") as url:
         found = load(url, asked.clients, asked.seconds)
-    finally:
-        os.killpg(server.pid, signal.SIGINT)
-        server.wait(60)
     total = sum(found.values())
     lines = [
         BEGIN,

@@ -110,10 +110,12 @@ def test_a_page_without_the_marks_is_refused():
 
 
 def test_every_row_has_a_folder_of_its_own():
-    rows = engines_table.way_rows(SPEC) + engines_table.family_rows(SPEC)
+    rows = engines_table.way_rows(SPEC, "model.gguf") + engines_table.family_rows(SPEC)
     keys = [row.key for row in rows]
     assert len(set(keys)) == len(keys)
-    assert {row.spec.kv_cache for row in rows if "off" in row.labels} == {"off"}
+    assert {row.spec.kv_cache for row in rows if row.labels[1:2] == ("off",)} == {"off"}
+    assert {row.spec.engine for row in rows} == {"hf", "mlx", "llama_cpp", "openai"}
+    assert [row.spec.model for row in rows if row.served] == ["server"]
     assert {row.spec.model for row in rows if row.table == "families"} == {
         *engines_table.FAMILIES,
     }
