@@ -15,11 +15,13 @@ import os
 import re
 import time
 from collections.abc import Mapping, Sequence
+from itertools import chain
 from pathlib import Path
 from typing import NamedTuple
 
 import numpy as np
 import numpy.typing as npt
+from msgspec.structs import replace
 from scipy import stats
 
 from regimescope import Run, ScanSpec, Trial, load_run, resume, scan
@@ -158,7 +160,7 @@ def measured(row: Row, runs: Path) -> Run:
     """
     folder = runs / row.key
     if row.served:
-        return served(row, folder)
+        return served(row, runs)
     if not folder.exists():
         return scan(row.spec, out=folder)
     run = load_run(folder)
@@ -167,20 +169,25 @@ def measured(row: Row, runs: Path) -> Run:
     return run if any(event.kind == "done" for event in run.events) else resume(folder)
 
 
-def served(row: Row, folder: Path) -> Run:
-    """Return the run of a row that measures our own server, begun here or finished before.
+def served(row: Row, runs: Path) -> Run:
+    """Return one run of several starts of our own server, each the process of its trials.
 
     Raises:
-        ValueError: It was interrupted; the server's port was another one then.
+        ValueError: A start was interrupted; its server had another port.
     """
-    if folder.exists():
+    spec = _changed(row.spec, processes=1)
+    options = (f"--engine-option=threads={THREADS}", "--engine-option=attention=sdpa")
+    starts = []
+    for number in range(row.spec.processes):
+        folder = runs / f"{row.key}-{number}"
+        if not folder.exists():
+            with local_server(row.served, "--device", "cpu", *options) as url:
+                scan(_changed(spec, engine_options={"url": f"{url}/v1"}), out=folder)
         run = load_run(folder)
         if not any(event.kind == "done" for event in run.events):
             raise ValueError(f"{folder} was interrupted; remove it")
-        return run
-    options = (f"--engine-option=threads={THREADS}", "--engine-option=attention=sdpa")
-    with local_server(row.served, "--device", "cpu", *options) as url:
-        return scan(_changed(row.spec, engine_options={"url": f"{url}/v1"}), out=folder)
+        starts.append([replace(trial, process_run=number) for trial in run.trials])
+    return replace(run, trials=type(run.trials)(chain.from_iterable(starts)))
 
 
 def figures(run: Run) -> Figures:
