@@ -121,7 +121,8 @@ def most(spec: ScanSpec, model: ModelFacts) -> int | None:
 
     What limits it are the positions of the model and a fixed capacity.
     """
-    limits = [n for n in (model.positions, spec.capacity) if n is not None]
+    capacity = None if spec.capacity is None else spec.capacity - _kept(model)
+    limits = [n for n in (model.positions, capacity) if n is not None]
     if not limits or spec.axis == "capacity":
         return None
     return min(limits) - _beside(spec)
@@ -131,6 +132,15 @@ def largest_cell(spec: ScanSpec) -> Cell:
     """Return the largest generation that a spec may ask for; a model can hold no more of it."""
     high = spec.budgets[-1] if spec.budgets else spec.high or DEFAULT_HIGH
     return axes.at(base_cell(spec), spec.axis, high)
+
+
+def _kept(model: ModelFacts) -> int:
+    """Return the positions of a capacity that the last token takes although nobody reads it.
+
+    Engines that ask for one say so as ``last_token_kept`` among the settings of the model; the
+    positions of their models leave it out already.
+    """
+    return int(bool(model.settings and model.settings.get("last_token_kept")))
 
 
 def _beside(spec: ScanSpec) -> int:
@@ -154,12 +164,12 @@ def check_positions(spec: ScanSpec, model: ModelFacts) -> None:
     """
     _check_cache(spec, model)
     if spec.axis == "capacity":
-        _check_capacities(spec)
+        _check_capacities(spec, _kept(model))
     room = most(spec, model)
     value = spec.budgets[-1] if spec.budgets else spec.high or DEFAULT_HIGH
     if room is None or value <= room:
         return
-    longest = _beside(spec) + value
+    longest = _beside(spec) + value + (0 if spec.capacity is None else _kept(model))
     name = _NAMES[spec.axis]
     beside = [f"Depth {spec.depth}"] if spec.depth else []
     beside += [f"prompt {spec.prompt_tokens}"] if spec.axis != "prompt" else []
@@ -211,9 +221,9 @@ def _check_cache(spec: ScanSpec, model: ModelFacts) -> None:
         )
 
 
-def _check_capacities(spec: ScanSpec) -> None:
+def _check_capacities(spec: ScanSpec, kept: int) -> None:
     """Refuse a range of capacities whose smallest cannot hold a trial."""
-    need, low = _beside(spec), spec.budgets[0] if spec.budgets else spec.low
+    need, low = _beside(spec) + kept, spec.budgets[0] if spec.budgets else spec.low
     if low >= need:
         return
     high = spec.high or DEFAULT_HIGH

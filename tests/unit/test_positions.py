@@ -1,6 +1,7 @@
 """KV positions that are filled or reserved: specs, plans, and what does not fit."""
 
 import pytest
+from msgspec.structs import replace
 
 from regimescope.engines.base import Capabilities
 from regimescope.errors import CapabilityError, SpecError
@@ -180,6 +181,17 @@ def test_smallest_capacity_must_hold_a_trial(budgets):
         check_positions(spec, model())
     assert "96" in caught.value.remedy
     check_positions(ScanSpec(axis="capacity", low=96), model())
+
+
+def test_an_engine_that_keeps_the_last_token_needs_a_position_more():
+    keeping = replace(model(cache=None), settings={"last_token_kept": True})
+    assert most(ScanSpec(capacity=100), keeping) == 35
+    with pytest.raises(CapabilityError, match="need 101 positions, but --capacity is 100"):
+        check_positions(ScanSpec(capacity=100, low=8, high=36), keeping)
+    with pytest.raises(CapabilityError, match="need 97 positions") as caught:
+        check_positions(ScanSpec(axis="capacity", low=96), keeping)
+    assert "--range 97:" in caught.value.remedy
+    check_positions(ScanSpec(axis="capacity", low=97), keeping)
 
 
 def test_search_of_depths_ends_where_the_model_does():

@@ -142,6 +142,7 @@ def facts(resolved: Resolved) -> ModelFacts:
         settings=given
         | {
             "n_ctx": resolved.n_ctx,
+            "last_token_kept": True,
             "parameters": model.parameters,
             "tokens_never_chosen": len(model.unfinished),
             "build": str(import_xllamacpp().get_system_info()).strip(),
