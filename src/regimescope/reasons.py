@@ -88,6 +88,40 @@ class Reason(str, Enum):
     VERSION_UNKNOWN = "version_unknown"
 
 
+# What is worth knowing and limits a grade, but never withholds a verdict.
+NOTES = frozenset(
+    {
+        Reason.POSSIBLE_DUPLICATES,
+        Reason.TOKENS_NOT_VERIFIED,
+        Reason.SINGLE_PROCESS,
+        Reason.MISSING_PROCESS_RUN,
+        Reason.FIXED_ORDER,
+        Reason.MISSING_ORDER,
+        Reason.CAPACITY_COVARIES,
+        Reason.WARM_UP_SUSPECTED,
+        Reason.TIED_TIMER,
+        Reason.ZERO_SPREAD,
+        Reason.REDUCED_DEGREE,
+        Reason.NO_ABSOLUTE_REFERENCE,
+        Reason.NO_TRACES,
+        Reason.CHUNKED_STREAM,
+        Reason.SHORT_TRACE,
+        Reason.SUMMARY_STATISTICS_ONLY,
+        Reason.BUDGET_EQUALS_PROCESS,
+        Reason.CACHED_PROMPT_UNKNOWN,
+        Reason.INTERPOLATED_TIMES,
+        Reason.PHASE_UNSYNCHRONIZED,
+        Reason.MIXED_PHASES,
+        Reason.CLIENT_SIDE_TIMES,
+        Reason.SPECULATIVE_DECODING,
+        Reason.ROUNDED_VALUES,
+        Reason.KERNEL_ONLY,
+        Reason.AXIS_FROM_USER,
+        Reason.UNITS_FROM_USER,
+        Reason.VERSION_UNKNOWN,
+    }
+)
+
 _MEANINGS: dict[Reason, str] = {
     Reason.EMPTY: "there are no measurements",
     Reason.INVALID_LATENCY: "a latency is missing, infinite, zero or negative",

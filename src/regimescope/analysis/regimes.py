@@ -36,7 +36,7 @@ from regimescope.analysis.sweep import (
     to_sweep,
 )
 from regimescope.errors import InputError
-from regimescope.reasons import Reason
+from regimescope.reasons import NOTES, Reason
 from regimescope.records import Run, Trial
 from regimescope.results import Conclusion, Counts, Grade, Regime, Verdict, rounded
 from regimescope.spec import Axis
@@ -62,7 +62,7 @@ def conclude(run: Run, *, r_min: float = R_MIN) -> Conclusion:
     """
     spec = run.header.spec
     if spec is not None and not spec.budgets:
-        return rounded(conclude_search(run, spec))
+        return rounded(_deciding_first(conclude_search(run, spec)))
     first = primary_series(run)
     arms = {t.series.arm for t in run.trials} - {t.series.arm for t in first.trials}
     others = []
@@ -70,7 +70,15 @@ def conclude(run: Run, *, r_min: float = R_MIN) -> Conclusion:
         part = one_arm(run, arm, observer=False)
         name = f"{run.header.run} ({arm} arm)"
         others.append(_conclude_series(replace(part, header=replace(run.header, run=name)), r_min))
-    return rounded(replace(_conclude_series(first, r_min), apart=tuple(others)))
+    return rounded(_deciding_first(replace(_conclude_series(first, r_min), apart=tuple(others))))
+
+
+def _deciding_first(conclusion: Conclusion) -> Conclusion:
+    """Return a conclusion whose missing verdict names first what withholds it, notes after."""
+    if conclusion.verdict is not Verdict.INCONCLUSIVE:
+        return conclusion
+    reasons = sorted(conclusion.reasons, key=NOTES.__contains__)
+    return replace(conclusion, reasons=tuple(reasons))
 
 
 def _conclude_series(run: Run, r_min: float) -> Conclusion:

@@ -10,7 +10,7 @@ from msgspec.structs import replace
 
 from regimescope.analysis.regimes import conclude
 from regimescope.api import scan
-from regimescope.reasons import Reason
+from regimescope.reasons import NOTES, Reason
 from regimescope.records import Event, Run
 from regimescope.report.disturbances import noise_sentences
 from regimescope.report.tables import point_table
@@ -103,3 +103,18 @@ def test_the_last_veto_of_a_block_does_not_promise_another_attempt(tmp_path: Pat
     messages = [event.message for event in run.events if event.kind == "veto"]
     assert all("measured again" in message for message in messages[:-1])
     assert "given up" in messages[-1]
+
+
+def test_a_missing_verdict_names_first_what_withholds_it(tmp_path: Path) -> None:
+    run = simulated(tmp_path, {"noise": "none"}, budgets=(64, 96, 128), processes=1)
+    measured = [
+        replace(t, reasons=[Reason.CLIENT_SIDE_TIMES, Reason.MISSING_PROCESS_RUN])
+        for t in run.trials
+    ]
+    failing = [t if t.cell.budget != 96 else replace(t, status="failed") for t in measured]
+    conclusion = conclude(replace(run, trials=failing))
+    assert conclusion.verdict is Verdict.INCONCLUSIVE
+    notes = [reason in NOTES for reason in conclusion.reasons]
+    assert notes == sorted(notes)
+    assert {True, False} == set(notes)
+    assert "network" not in headline(conclusion)
