@@ -20,6 +20,7 @@ FAILED, UNUSABLE, INTERRUPTED = 1, 2, 130
 # Below, lotteries of processes and kernels are common (method, section 1.4). Written here too, so
 # that --help does without the statistics.
 DEFAULT_MARGIN = 1.25
+REMOTE_CODE = "Warning: code that comes with the model runs here with all your rights."
 # A line of an error names a path and a list of choices; longer ones are library output.
 MOST_CHARACTERS = 2000
 

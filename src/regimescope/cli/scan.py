@@ -15,9 +15,11 @@ from regimescope.cli.options import (
     EngineOptions,
     Model,
     OutputFolder,
+    Positions,
     Quiet,
+    TrustRemoteCode,
 )
-from regimescope.cli.output import INTERRUPTED, console, options_given, present, say
+from regimescope.cli.output import INTERRUPTED, REMOTE_CODE, console, options_given, present, say
 from regimescope.spec import (
     DEFAULT_ENGINE,
     DEFAULT_MIN_WIDTH,
@@ -27,7 +29,6 @@ from regimescope.spec import (
     make_spec,
 )
 
-REMOTE_CODE = "Warning: code that comes with the model runs here with all your rights."
 # What a run may be taken up with: a larger limit, or trust in the code of its model.
 RESUMED_WITH = ("max_tokens", "max_seconds", "trust_remote_code")
 
@@ -73,10 +74,7 @@ def scan(
     capacity: Annotated[
         int | None, typer.Option(help="KV positions allocated; left out, the engine decides.")
     ] = None,
-    positions: Annotated[
-        int | None,
-        typer.Option(help="Longest context of random weights; left out, the published one."),
-    ] = None,
+    positions: Positions = None,
     kv_cache: Annotated[str, typer.Option(help="on or off.")] = "on",
     batch: Annotated[int, typer.Option(help="Sequences decoded together.")] = 1,
     arms: Annotated[
@@ -109,9 +107,7 @@ def scan(
     ] = False,
     isolation: Annotated[str, typer.Option(help="auto, process or inline.")] = "auto",
     engine_option: EngineOptions = None,
-    trust_remote_code: Annotated[
-        bool, typer.Option("--trust-remote-code", help="Run code that comes with the model.")
-    ] = False,
+    trust_remote_code: TrustRemoteCode = False,
     out: OutputFolder = None,
     resume: Annotated[
         Path | None, typer.Option(help="Finish this run folder; its own spec holds.")

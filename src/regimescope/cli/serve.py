@@ -6,8 +6,16 @@ from typing import Annotated
 
 import typer
 
-from regimescope.cli.options import Device, ElementType, EngineName, EngineOptions, Model
-from regimescope.cli.output import say
+from regimescope.cli.options import (
+    Device,
+    ElementType,
+    EngineName,
+    EngineOptions,
+    Model,
+    Positions,
+    TrustRemoteCode,
+)
+from regimescope.cli.output import REMOTE_CODE, say
 from regimescope.spec import DEFAULT_ENGINE, DEFAULT_MODEL, make_spec
 
 
@@ -25,10 +33,14 @@ def serve(
     ] = None,
     max_waiting: Annotated[int, typer.Option(help="Requests in hand; one more gets 429.")] = 64,
     seed: Annotated[int, typer.Option(help="Seed of random weights.")] = 0,
+    positions: Positions = None,
     engine_option: EngineOptions = None,
+    trust_remote_code: TrustRemoteCode = False,
 ) -> None:
     """Serve a model over HTTP, OpenAI-compatible, one request at a time, to be measured."""
     from regimescope.serve import run_server
 
     given = make_spec(context.params)
+    if trust_remote_code:
+        say(REMOTE_CODE)
     run_server(given, host=host, port=port, token_env=token_env, max_waiting=max_waiting, say=say)
