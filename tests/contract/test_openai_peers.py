@@ -1,4 +1,4 @@
-"""The HTTP engine against servers that people run: llama.cpp's own, and mlx_lm.server."""
+"""The HTTP engine against servers that people run: llama.cpp's own, mlx_lm.server, and ours."""
 
 from __future__ import annotations
 
@@ -15,6 +15,7 @@ from regimescope.errors import CapabilityError
 from regimescope.measure.trial import Timing, generate, prompt
 from regimescope.records import Cell
 from regimescope.testing import assert_engine
+from regimescope.testing.local_server import local_server
 
 PROMPT = 12
 
@@ -49,6 +50,12 @@ def open_session(url: str, **options: Any) -> OpenAISession:
 def measured(session: OpenAISession, budget: int, name: str, length: int = PROMPT) -> Timing:
     ids = prompt(1, name, length, session.facts().vocabulary)
     return generate(session, ids, Cell(budget=budget, prompt_tokens=length))
+
+
+@pytest.fixture(scope="module")
+def ours() -> Iterator[str]:
+    with local_server("tiny", "--device", "cpu") as url:
+        yield f"{url}/v1"
 
 
 def test_llama_cpp_takes_ids_and_tells_everything(llama: str) -> None:
@@ -120,8 +127,8 @@ def test_mlx_counts_prompts_as_we_do(mlx: str) -> None:
     session.close()
 
 
-@pytest.mark.parametrize("peer", ["llama", "mlx"])
-def test_the_engine_keeps_the_contract_over_both_servers(
+@pytest.mark.parametrize("peer", ["llama", "mlx", "ours"])
+def test_the_engine_keeps_the_contract_over_every_server(
     peer: str, request: pytest.FixtureRequest
 ) -> None:
     wanted = request_of(request.getfixturevalue(peer))
