@@ -8,6 +8,7 @@ from typing import Any, NamedTuple
 from regimescope.reasons import Reason, meaning
 from regimescope.records import Run
 from regimescope.report import charts, measured, tables, wording
+from regimescope.report.compilation import compilation_sentences
 from regimescope.report.display_units import time_unit
 from regimescope.report.disturbances import cause_sentences, noise_sentences
 from regimescope.report.escaping import plain
@@ -58,7 +59,11 @@ def page_content(run: Run, conclusion: Conclusion) -> dict[str, Any]:
         "gaps": _gap_figures(run, conclusion),
         "phases": _phase_figure(conclusion),
         "phase_sentences": tables.phase_sentences(conclusion),
-        "disturbances": [*noise_sentences(conclusion), *cause_sentences(conclusion)],
+        "disturbances": [
+            *noise_sentences(conclusion),
+            *compilation_sentences(run),
+            *cause_sentences(conclusion),
+        ],
         "promise": promise_sentences(conclusion),
         "reasons": tables.reason_rows(conclusion),
         "counts": tables.counts_text(run, conclusion),

@@ -17,6 +17,7 @@ from rich.text import Text
 
 from regimescope.records import Run
 from regimescope.report import tables, wording
+from regimescope.report.compilation import compilation_sentences
 from regimescope.report.disturbances import cause_sentences, noise_sentences
 from regimescope.report.escaping import encodable, plain
 from regimescope.report.promise import promise_sentences
@@ -182,7 +183,11 @@ def _notes(screen: Screen, run: Run, conclusion: Conclusion) -> list[RenderableT
     parts: list[RenderableType] = [Text()]
     if phases:
         parts.append(screen.text("; ".join(phases)))
-    disturbances = [*noise_sentences(conclusion), *cause_sentences(conclusion)]
+    disturbances = [
+        *noise_sentences(conclusion),
+        *compilation_sentences(run),
+        *cause_sentences(conclusion),
+    ]
     if disturbances:
         parts.append(screen.text("what disturbed it, and what it follows:", "bold"))
         parts += _bullets(screen, disturbances)
