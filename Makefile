@@ -13,7 +13,8 @@ DEMO_OUT ?= runs/demo
 
 # Scripts that `make bench` runs, one after the other.
 BENCHES ?= benchmarks/overhead.py benchmarks/loaded_scans.py benchmarks/analysis_scale.py \
-  benchmarks/search.py benchmarks/hidden_regime.py
+  benchmarks/search.py benchmarks/hidden_regime.py benchmarks/fill.py benchmarks/weights.py \
+  benchmarks/serving.py
 
 # make BENCH_ARGS=--quick bench-detection takes minutes instead of hours.
 BENCH_ARGS ?=
