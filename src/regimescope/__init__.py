@@ -10,7 +10,7 @@ import importlib
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from regimescope.api import analyze, load_run, resume, scan
+    from regimescope.api import analyze, check, compare, load_run, resume, scan
     from regimescope.records import Run, Trial
     from regimescope.results import Conclusion, Grade, Regime, Verdict
     from regimescope.spec import ScanSpec
@@ -19,6 +19,8 @@ __version__ = "0.1.0"
 
 _HOMES = {
     "analyze": "regimescope.api",
+    "check": "regimescope.api",
+    "compare": "regimescope.api",
     "load_run": "regimescope.api",
     "resume": "regimescope.api",
     "scan": "regimescope.api",
@@ -41,6 +43,8 @@ __all__ = [
     "Verdict",
     "__version__",
     "analyze",
+    "check",
+    "compare",
     "load_run",
     "resume",
     "scan",

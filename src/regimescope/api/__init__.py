@@ -1,5 +1,7 @@
 """The stages composed, a few lines each: what the command line does, as Python calls."""
 
+from regimescope.api.comparing import check as check
+from regimescope.api.comparing import compare as compare
 from regimescope.api.judging import REPORT as REPORT
 from regimescope.api.judging import analyze as analyze
 from regimescope.api.judging import load as load

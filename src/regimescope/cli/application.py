@@ -9,6 +9,8 @@ import typer
 
 from regimescope import __version__
 from regimescope.cli.analyze import analyze
+from regimescope.cli.check import check
+from regimescope.cli.compare import compare
 from regimescope.cli.doctor import doctor
 from regimescope.cli.engines import engines
 from regimescope.cli.output import FAILED, UNUSABLE, fail
@@ -26,7 +28,7 @@ app = typer.Typer(
     rich_markup_mode=None,
 )
 # In the order in which --help lists them.
-for command in (scan, analyze, report, engines, serve, doctor):
+for command in (scan, analyze, report, compare, check, engines, serve, doctor):
     app.command()(command)
 
 

@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
     from regimescope.records import Run
 
-FAILED, UNUSABLE, INTERRUPTED = 1, 2, 130
+FAILED, UNUSABLE, BROKEN, UNDECIDED, INTERRUPTED = 1, 2, 3, 4, 130
 # Below, lotteries of processes and kernels are common (method, section 1.4). Written here too, so
 # that --help does without the statistics.
 DEFAULT_MARGIN = 1.25

@@ -179,6 +179,34 @@ def slowdown_interval(
     )  # fmt: skip
 
 
+def ratio_of_groups(before: ArrayLike, after: ArrayLike) -> Estimate:
+    """Ratio of the levels of two groups with Welch's 95 % interval, variances not assumed equal.
+
+    Simulated, it covers the truth in .92 to .98 of the draws with 2 to 8 levels in a group, least
+    where two levels stand against many.
+
+    Args:
+        before: log levels, one per independent unit, shape (n,), n >= 2.
+        after: the same of the other group, shape (m,), m >= 2.
+
+    Returns:
+        ``exp(mean(after) - mean(before))``; the interval has no width where both groups have no
+        spread.
+
+    Raises:
+        ValueError: fewer than two levels in a group, or one that is not finite.
+    """
+    a, b = finite_vector(before, "before"), finite_vector(after, "after")
+    if min(a.size, b.size) < 2:
+        raise ValueError("an interval needs two levels in each group")
+    value = float(b.mean() - a.mean())
+    parts = np.array([a.var(ddof=1) / a.size, b.var(ddof=1) / b.size])
+    if parts.sum() == 0:
+        return _ratio(value, 0.0)
+    df = parts.sum() ** 2 / (parts**2 / (np.array([a.size, b.size]) - 1)).sum()
+    return _ratio(value, float(stats.t.ppf(0.5 + LEVEL / 2, df) * np.sqrt(parts.sum())))
+
+
 def _ratio(log_value: float, half: float) -> Estimate:
     low, value, high = np.exp([log_value - half, log_value, log_value + half]).tolist()
     return Estimate(value, low, high)
