@@ -6,7 +6,7 @@ Names of runs come from folders that a stranger may have made, so that every for
 from __future__ import annotations
 
 import re
-from xml.sax.saxutils import escape, quoteattr
+from html import escape
 
 from rich.console import Console
 
@@ -52,7 +52,7 @@ def to_junit(result: PolicyResult) -> str:
     broken = sum(finding.outcome == "broken" for finding in result.findings)
     skipped = sum(finding.outcome == "inconclusive" for finding in result.findings)
     counts = f'tests="{len(result.findings)}" failures="{broken}" errors="0" skipped="{skipped}"'
-    name = quoteattr(_xml(result.run))
+    name = _attribute(result.run)
     cases = "\n".join(_case(finding, result.run) for finding in result.findings)
     return (
         '<?xml version="1.0" encoding="UTF-8"?>\n'
@@ -73,14 +73,19 @@ def to_annotations(result: PolicyResult) -> str:
 
 def _case(finding: Finding, run: str) -> str:
     """Return the test case of one rule."""
-    numbered = f"    <testcase classname={quoteattr(_xml(run))} name={quoteattr(finding.rule)}"
-    message = quoteattr(_xml(finding.message))
+    numbered = f"    <testcase classname={_attribute(run)} name={_attribute(finding.rule)}"
+    message = _attribute(finding.message)
     if finding.outcome == "broken":
         said = escape(_xml(finding.message))
         return f"{numbered}><failure message={message}>{said}</failure></testcase>"
     if finding.outcome == "inconclusive":
         return f"{numbered}><skipped message={message}/></testcase>"
     return f"{numbered}/>"
+
+
+def _attribute(text: str) -> str:
+    """Return text as the quoted value of an attribute."""
+    return f'"{escape(_xml(text))}"'
 
 
 def _xml(text: str) -> str:
