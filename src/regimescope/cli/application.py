@@ -13,6 +13,7 @@ from regimescope.cli.check import check
 from regimescope.cli.compare import compare
 from regimescope.cli.doctor import doctor
 from regimescope.cli.engines import engines
+from regimescope.cli.export import export
 from regimescope.cli.output import FAILED, UNUSABLE, fail
 from regimescope.cli.report import report
 from regimescope.cli.scan import scan
@@ -28,7 +29,7 @@ app = typer.Typer(
     rich_markup_mode=None,
 )
 # In the order in which --help lists them.
-for command in (scan, analyze, report, compare, check, engines, serve, doctor):
+for command in (scan, analyze, report, compare, check, export, engines, serve, doctor):
     app.command()(command)
 
 
