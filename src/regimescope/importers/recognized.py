@@ -11,10 +11,16 @@ from pathlib import Path
 from regimescope.errors import UserError
 from regimescope.importers import (
     aiperf,
+    ds4_bench,
     guidellm,
     llama_bench,
+    llama_benchy,
+    llama_server,
+    llama_windows,
     mlx_bench,
+    ollama,
     optimum_benchmark,
+    paper_harness,
     vllm_latency,
     vllm_serve,
 )
@@ -33,6 +39,14 @@ FORMATS: tuple[Format, ...] = (
     vllm_latency.FORMAT,
     llama_bench.FORMAT,
     mlx_bench.FORMAT,
+    llama_windows.BATCHED,
+    llama_windows.SWEEP,
+    llama_server.FORMAT,
+    llama_benchy.FORMAT,
+    ds4_bench.FORMAT,
+    ollama.API,
+    ollama.TABLE,
+    paper_harness.FORMAT,
 )
 
 
