@@ -8,14 +8,16 @@ from typing import Annotated
 import typer
 
 from regimescope.cli.options import AsJson
-from regimescope.cli.output import DEFAULT_MARGIN, present
+from regimescope.cli.output import DEFAULT_MARGIN, console, present
 
 
 def analyze(
     sources: Annotated[
         list[Path],
         typer.Argument(
-            metavar="FILE...", help="A run folder, or files of one sweep: of a known tool, or CSV."
+            metavar="FILE...",
+            help="A run folder; files of one sweep, of a known tool or CSV; or the word paper, for "
+            "the published figures of arXiv 2605.08913.",
         ),
     ],
     x: Annotated[str | None, typer.Option(help="Column of the decoding budget.")] = None,
@@ -37,7 +39,26 @@ def analyze(
     """Say whether measurements made elsewhere have regimes."""
     from regimescope import api
 
+    if sources == [Path("paper")] and not sources[0].exists():
+        _paper(as_json=as_json)
+        return
     lengths = {"budget": budget, "prompt_tokens": prompt_tokens, "batch": batch}
     told = {name: value for name, value in lengths.items() if value is not None}
     run = api.load(*sources, x=x, y=y, axis=axis, pattern=pattern, lengths=told)
     present(run, None, as_json=as_json, margin=margin)
+
+
+def _paper(*, as_json: bool) -> None:
+    """Print the claims of the paper against its figures."""
+    import msgspec
+
+    from regimescope.analysis.paper import SOURCE, paper_claims
+    from regimescope.report.consoles import write_out
+    from regimescope.report.paper import print_claims
+
+    claims = paper_claims()
+    if as_json:
+        table = {"schema_version": 1, "source": SOURCE, "claims": claims}
+        write_out(msgspec.json.format(msgspec.json.encode(table), indent=2) + b"\n")
+    else:
+        print_claims(console(), claims)
