@@ -41,7 +41,7 @@ def analyze(source: Run | str | Path, *, margin: float = R_MIN, **options: Any) 
     return conclude(source if isinstance(source, Run) else load(source, **options), r_min=margin)
 
 
-def load(
+def load(  # noqa: PLR0913 - one per option of the command line
     source: str | Path,
     *more: str | Path,
     x: str | None = None,
@@ -49,6 +49,7 @@ def load(
     axis: str | None = None,
     pattern: str | None = None,
     lengths: Mapping[str, int] | None = None,
+    columns: Mapping[str, Any] | None = None,
 ) -> Run:
     """Return a run folder, or files of measurements made elsewhere, as a run.
 
@@ -57,17 +58,19 @@ def load(
             their content, or a CSV file.
         more: Further files of the same sweep.
         x: Column of the decoding budget; tables only.
-        y: Column of the latency in seconds; tables only.
+        y: Column of the latency; seconds, unless its name ends in another unit or one is told.
         axis: Axis to read; known tools only, the one with the most values if left out.
         pattern: Regular expression for file names; its groups tell lengths that files lack.
         lengths: The same for all files: ``budget``, ``prompt_tokens``, ``batch``, ``depth`` or
             ``capacity``.
+        columns: What else is known of a table: ``unit``, ``process``, ``repeat``, ``order``, ``n``
+            and ``where``, see ``importers.generic.Columns``.
 
     Raises:
         UserError: A source does not exist, cannot be read, or the columns are not named.
     """
     paths = [Path(source), *map(Path, more)]
-    asked = Asked(x, y, axis, Hints(lengths or {}, pattern))
+    asked = Asked(x, y, axis, Hints(lengths or {}, pattern), columns or {})
     folders = [path for path in paths if is_run_folder(path)]
     if not folders:
         return read_files(paths, asked)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
 
@@ -21,7 +21,24 @@ def analyze(
         ),
     ],
     x: Annotated[str | None, typer.Option(help="Column of the decoding budget.")] = None,
-    y: Annotated[str | None, typer.Option(help="Column of the latency in seconds.")] = None,
+    y: Annotated[str | None, typer.Option(help="Column of the latency.")] = None,
+    unit: Annotated[
+        str | None,
+        typer.Option(
+            help="s, ms, us, ns, s_per_token, ms_per_token, us_per_token or tokens_per_s; left "
+            "out, what the name of the column ends in, else s."
+        ),
+    ] = None,
+    process: Annotated[
+        str | None, typer.Option(help="Column that tells process runs apart.")
+    ] = None,
+    repeat: Annotated[str | None, typer.Option(help="Column that numbers repeats.")] = None,
+    order: Annotated[str | None, typer.Option(help="Column that numbers in time.")] = None,
+    n: Annotated[str | None, typer.Option("--n", help="Column of the output tokens.")] = None,
+    where: Annotated[
+        list[str] | None,
+        typer.Option(metavar="COLUMN=VALUE", help="Only rows with this value."),
+    ] = None,
     axis: Annotated[
         str | None,
         typer.Option(help="What to read of a tool's file: budget, prompt, context, batch."),
@@ -44,7 +61,13 @@ def analyze(
         return
     lengths = {"budget": budget, "prompt_tokens": prompt_tokens, "batch": batch}
     told = {name: value for name, value in lengths.items() if value is not None}
-    run = api.load(*sources, x=x, y=y, axis=axis, pattern=pattern, lengths=told)
+    columns = {"unit": unit, "process": process, "repeat": repeat, "order": order, "n": n}
+    known: dict[str, Any] = {name: value for name, value in columns.items() if value is not None}
+    if where:
+        from regimescope.importers.table_rows import parse_where
+
+        known["where"] = parse_where(where)
+    run = api.load(*sources, x=x, y=y, axis=axis, pattern=pattern, lengths=told, columns=known)
     present(run, None, as_json=as_json, margin=margin)
 
 

@@ -6,16 +6,16 @@ names the columns.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from regimescope.errors import RunFolderError, SpecError, UserError
 from regimescope.importers.case import read_case
 from regimescope.importers.case_file import looks_like_case, no_case
 from regimescope.importers.content import read_content
 from regimescope.importers.foreign import Hints
-from regimescope.importers.generic import read_table
+from regimescope.importers.generic import Columns, read_table
 from regimescope.importers.merging import merged, refuse_copies
 from regimescope.importers.recognized import FORMATS, read_recognized, recognize
 from regimescope.records import Run
@@ -31,7 +31,8 @@ class Asked(NamedTuple):
 
     Attributes:
         x: Column of the decoding budget; tables only.
-        y: Column of the latency in seconds; tables only.
+        y: Column of the latency; tables only.
+        more: What else is said of a table, by the names of ``generic.Columns``.
         axis: Axis to read; files of known tools only.
         hints: Lengths that such files do not tell.
     """
@@ -40,11 +41,12 @@ class Asked(NamedTuple):
     y: str | None = None
     axis: str | None = None
     hints: Hints = Hints()
+    more: Mapping[str, Any] = {}
 
     @property
     def names_columns(self) -> bool:
         """Whether any column is named."""
-        return self.x is not None or self.y is not None
+        return self.x is not None or self.y is not None or bool(self.more)
 
     @property
     def is_of_tools(self) -> bool:
@@ -106,7 +108,7 @@ def _read_file(path: Path, asked: Asked) -> Run:
             raise no_table(path, "a case file, which names its own axis")
         return read_case(path)
     if asked.x is not None and asked.y is not None:
-        return read_table(path, x=asked.x, y=asked.y)
+        return read_table(path, Columns(asked.x, asked.y, **asked.more))
     if path.suffix.lower() == ".toml":
         raise no_case(path)
     raise UserError(

@@ -6,102 +6,156 @@ lines concerned, since a user who retypes numbers wants to hear of a slip.
 
 from __future__ import annotations
 
-import csv
 import math
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from pathlib import Path
+from typing import NamedTuple
 
 from regimescope.errors import InputError, UserError
+from regimescope.importers.table_rows import rows_of
+from regimescope.importers.table_units import Unit, unit_of
 from regimescope.reasons import Reason
-from regimescope.records import SCHEMA_VERSION, Cell, Run, RunHeader, Series, Trial
+from regimescope.records import SCHEMA_VERSION, Cell, Event, Run, RunHeader, Series, Trial
 from regimescope.spec import MAX_BUDGET
 from regimescope.units import count, listing, utc_now
 
-# Larger tables are not typed by hand; the limit keeps a wrong file from filling the memory.
-MAX_BYTES = 512 * 1024 * 1024
 MAX_LISTED = 20
 # No generation takes less than a nanosecond or more than thirty years.
 LEAST_S, MOST_S = 1e-9, 1e9
 _MISSING = {"", "null", "nan", "none", "na"}
 
 
-def read_table(path: Path, *, x: str, y: str) -> Run:
-    """Read a CSV file with one measurement a row.
+class Columns(NamedTuple):
+    """Which columns of a table hold what, and which of its rows count.
+
+    Attributes:
+        x: The decoding budget, whole tokens, 1 or more.
+        y: The latency.
+        unit: Unit of ``y``, see ``table_units``; absent, the name of the column may end in one.
+        process: What tells process runs apart, as text; rows of one value are one process.
+        repeat: Ordinal of a measurement among those of its budget and process.
+        order: Ordinal in time, within its process.
+        n: Output tokens; without it nobody knows whether a generation ended early.
+        where: Pairs of a column and the text that rows must have there.
+    """
+
+    x: str
+    y: str
+    unit: str | None = None
+    process: str | None = None
+    repeat: str | None = None
+    order: str | None = None
+    n: str | None = None
+    where: tuple[tuple[str, str], ...] = ()
+
+
+class _Row(NamedTuple):
+    """One row: its line, and what stands in a column by the name of that column."""
+
+    line: int
+    values: dict[str, str]
+
+
+class _Problem(NamedTuple):
+    """What is wrong with a row."""
+
+    reason: Reason
+    message: str
+
+
+def read_table(path: Path, columns: Columns) -> Run:
+    """Read a table with one measurement a row: CSV, fields separated by tabs or semicolons, JSON.
 
     Args:
         path: UTF-8 text, with or without a byte order mark; the first row names the columns.
-        x: Column of the decoding budget, whole tokens, 1 or more.
-        y: Column of the latency in seconds, end to end.
+        columns: What they hold.
 
     Returns:
-        A run of trials whose process, order and token count are unknown.
+        A run of trials; what no column tells of process, order and token count is unknown.
 
     Raises:
-        InputError: A column is missing, a value is not a number, not positive or not finite, or
-            there are fewer than two rows.
+        InputError: A column is missing, a value is not a number, not positive or not finite, two
+            rows are the same measurement, or there are fewer than two rows.
         UserError: The file cannot be read or is not UTF-8.
     """
-    if x == y:
-        raise UserError(f"--x and --y both name {x!r}.", remedy="Name two different columns.")
-    rows = _rows(path)
+    if columns.x == columns.y:
+        raise UserError(
+            f"--x and --y both name {columns.x!r}.", remedy="Name two different columns."
+        )
+    unit = unit_of(columns.unit, columns.y)
+    problems: list[_Problem] = []
+    rows, others = _chosen(path, columns, problems)
+    processes = {text: k for k, text in enumerate(dict.fromkeys(_text(r, columns) for r in rows))}
+    trials = []
+    for row in rows:
+        found = _trial(row, columns, unit, processes, path)
+        if isinstance(found, _Problem):
+            problems.append(found)
+        else:
+            trials.append(found)
+    _refuse(path, [*problems, *_twice(path, trials, columns)])
+    if len(trials) < 2:
+        raise InputError(
+            Reason.EMPTY if not trials else Reason.TOO_FEW_BUDGETS,
+            f"{path} holds {count(len(trials), 'measurement')}; a curve needs at least two.",
+            remedy="Measure more budgets." if not others else "Choose other rows with --where.",
+        )
+    header = RunHeader(
+        schema_version=SCHEMA_VERSION, run=path.stem, created_utc=utc_now(), source="generic"
+    )
+    told = f"{path.name}: {count(others, 'row')} left out by --where"
+    left_out = (Event(kind="skip", at_utc=utc_now(), message=told),) if others else ()
+    return Run(header=header, trials=tuple(trials), events=left_out)
+
+
+def _chosen(path: Path, columns: Columns, problems: list[_Problem]) -> tuple[list[_Row], int]:
+    """Return the rows that count and how many do not; add those that are no rows to problems."""
+    rows = rows_of(path)
     header = next(rows, None)
     if header is None:
         raise InputError(
             Reason.EMPTY, f"{path} is empty.", remedy="Give a table with a header row."
         )
-    columns = [name.strip() for name in header[1]]
-    at_x, at_y = _column(path, columns, x), _column(path, columns, y)
-    problems: list[tuple[Reason, str]] = []
-    trials = []
+    names = [name.strip() for name in header[1]]
+    wanted = [*columns[:2], columns.process, columns.repeat, columns.order, columns.n]
+    places = {
+        name: _column(path, names, name)
+        for name in dict.fromkeys([*wanted, *(name for name, _ in columns.where)])
+        if name is not None
+    }
+    chosen, others = [], 0
     for line, row in rows:
-        if len(row) > len(columns):
-            excess = f"{path}:{line}: {len(row)} fields, but the header names {len(columns)}"
-            problems.append((Reason.INVALID_LATENCY, excess))
+        if len(row) > len(names):
+            excess = f"{path}:{line}: {len(row)} fields, but the header names {len(names)}"
+            problems.append(_Problem(Reason.INVALID_LATENCY, excess))
             continue
-        budget = _budget(_field(row, at_x))
-        latency_s = _latency_s(_field(row, at_y))
-        if isinstance(budget, str):
-            problems.append((Reason.INVALID_BUDGET, f"{path}:{line}: {x}: {budget}"))
-        elif isinstance(latency_s, str):
-            problems.append((Reason.INVALID_LATENCY, f"{path}:{line}: {y}: {latency_s}"))
+        values = {name: _field(row, at) for name, at in places.items()}
+        if all(values[name] == text for name, text in columns.where):
+            chosen.append(_Row(line, values))
         else:
-            trials.append(_trial(line, budget, latency_s, occasion=path.name))
-    _refuse(path, problems)
-    if len(trials) < 2:
-        raise InputError(
-            Reason.EMPTY if not trials else Reason.TOO_FEW_BUDGETS,
-            f"{path} holds {count(len(trials), 'measurement')}; a curve needs at least two.",
-            remedy="Measure more budgets.",
-        )
-    header_record = RunHeader(
-        schema_version=SCHEMA_VERSION,
-        run=path.stem,
-        created_utc=utc_now(),
-        source="generic",
-    )
-    return Run(header=header_record, trials=tuple(trials))
+            others += 1
+    return chosen, others
 
 
-def _rows(path: Path) -> Iterator[tuple[int, list[str]]]:
-    """Yield line number and fields of every row that is not blank."""
-    try:
-        if path.stat().st_size > MAX_BYTES:
-            raise UserError(f"{path} is larger than 512 MiB.", remedy="Split the file.")
-        with path.open(encoding="utf-8-sig", newline="") as file:
-            reader = csv.reader(file, strict=True)
-            for row in reader:
-                if any(field.strip() for field in row):
-                    yield reader.line_num, row
-    except OSError as error:
-        raise UserError(f"{path}: {error.strerror}.", remedy="Name a readable file.") from error
-    except UnicodeDecodeError as error:
-        raise UserError(
-            f"{path} is not UTF-8 text: {error.reason} at byte {error.start}.",
-            remedy="Save it as UTF-8.",
-        ) from error
-    except csv.Error as error:
-        raise UserError(f"{path} is no CSV table: {error}.", remedy="Correct the file.") from error
+def _text(row: _Row, columns: Columns) -> str:
+    """Return what tells the process of a row."""
+    return row.values[columns.process] if columns.process is not None else ""
+
+
+def _twice(path: Path, trials: Sequence[Trial], columns: Columns) -> list[_Problem]:
+    """Return rows that are the same repeat of one budget in one process, where columns tell it."""
+    if columns.repeat is None:
+        return []
+    first: dict[tuple[int | None, int | None, int], Trial] = {}
+    found = []
+    for trial in trials:
+        key = (trial.process_run, trial.cell.budget, trial.repeat)
+        if first.setdefault(key, trial) is not trial:
+            lines = f"{first[key].trial_id} and {trial.trial_id}"
+            what = f"{path}: {lines} are the same repeat of budget {trial.cell.budget}"
+            found.append(_Problem(Reason.POSSIBLE_DUPLICATES, what))
+    return found
 
 
 def _field(row: Sequence[str], at: int) -> str:
@@ -130,18 +184,44 @@ def _column(path: Path, columns: Sequence[str], name: str) -> int:
     return matches[0]
 
 
-def _trial(line: int, budget: int, latency_s: float, *, occasion: str) -> Trial:
-    """Return the record of one row."""
+def _trial(
+    row: _Row, columns: Columns, unit: Unit, processes: dict[str, int], path: Path
+) -> Trial | _Problem:
+    """Return the record of one row, or what is wrong with it."""
+    place = f"{path}:{row.line}"
+    budget = _budget(row.values[columns.x])
+    latency_s = _latency_s(row.values[columns.y], unit)
+    if isinstance(budget, str):
+        return _Problem(Reason.INVALID_BUDGET, f"{place}: {columns.x}: {budget}")
+    if isinstance(latency_s, str):
+        return _Problem(Reason.INVALID_LATENCY, f"{place}: {columns.y}: {latency_s}")
+    ordinals = {}
+    for name in (columns.repeat, columns.order, columns.n):
+        if name is not None:
+            value = _number(row.values[name])
+            if value is None or value < 0 or value % 1:
+                what = f"{place}: {name}: {row.values[name]!r} is not a whole number from 0 on"
+                return _Problem(Reason.INVALID_LATENCY, what)
+            ordinals[name] = int(value)
     return Trial(
-        trial_id=f"line{line}",
-        occasion=occasion,
+        trial_id=f"line{row.line}",
+        occasion=path.name,
         series=Series(engine="generic"),
         cell=Cell(budget=budget),
         status="ok",
         warmup=False,
-        phase="mixed",
-        e2e_s=latency_s,
-        reasons=[Reason.TOKENS_NOT_VERIFIED, Reason.UNITS_FROM_USER],
+        phase="decode" if unit.of_step else "mixed",
+        process_run=None if columns.process is None else processes[_text(row, columns)],
+        repeat=ordinals.get(columns.repeat or "", 0),
+        order_index=ordinals.get(columns.order or ""),
+        output_tokens=ordinals.get(columns.n or ""),
+        reasons=[Reason.UNITS_FROM_USER]
+        if columns.n is not None
+        else [Reason.TOKENS_NOT_VERIFIED, Reason.UNITS_FROM_USER],
+        # The time of a token is that of one step, however many there were.
+        decode_s=latency_s if unit.of_step else None,
+        decode_steps=1 if unit.of_step else None,
+        e2e_s=None if unit.of_step else latency_s,
     )
 
 
@@ -153,12 +233,13 @@ def _budget(text: str) -> int | str:
     return int(value)
 
 
-def _latency_s(text: str) -> float | str:
+def _latency_s(text: str, unit: Unit) -> float | str:
     """Return a latency in seconds, or what is wrong with the text."""
     value = _number(text)
-    if value is None or not LEAST_S <= value <= MOST_S:
+    latency_s = None if value is None else unit.seconds(value)
+    if latency_s is None or not LEAST_S <= latency_s <= MOST_S:
         return f"{text!r} is not a number of seconds above zero, up to {MOST_S:g}"
-    return value
+    return latency_s
 
 
 def _number(text: str) -> float | None:
@@ -172,15 +253,15 @@ def _number(text: str) -> float | None:
     return value if math.isfinite(value) else None
 
 
-def _refuse(path: Path, problems: Sequence[tuple[Reason, str]]) -> None:
+def _refuse(path: Path, problems: Sequence[_Problem]) -> None:
     """Raise one error that lists what is wrong, 20 lines at most."""
     if not problems:
         return
-    lines = [message for _, message in problems[:MAX_LISTED]]
+    lines = [problem.message for problem in problems[:MAX_LISTED]]
     if len(problems) > MAX_LISTED:
         lines.append(f"and {len(problems) - MAX_LISTED} more")
     raise InputError(
-        problems[0][0],
+        problems[0].reason,
         "\n".join(lines),
         remedy=f"Correct or remove {'this row' if len(problems) == 1 else 'these rows'} of "
         f"{path.name}.",
