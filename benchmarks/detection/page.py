@@ -59,8 +59,8 @@ def _clean_lines(scores: Scores) -> list[str]:
     named = ", ".join(f"{name} {version}" for name, version in versions().items())
     return [
         f"{named}. Seed {SEED}; `python -m benchmarks.detection --columns clean --compare 0`. "
-        "Sweeps with a confirmed regime where there is none. The bound is the one-sided 95 % upper one; "
-        "the target of 1 per 1000 can only be stated from 2995 clean sweeps without any.",
+        "Sweeps with a confirmed regime where there is none. The bound is the one-sided 95 % upper "
+        "one; the target of 1 per 1000 can only be stated from 2995 clean sweeps without any.",
         "",
         *clean_table(scores),
     ]
