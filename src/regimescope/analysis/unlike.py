@@ -48,13 +48,28 @@ def refuse_unlike(before: Run, after: Run) -> None:
 
 
 def differences(before: Run, after: Run) -> dict[str, tuple[str, str]]:
-    """Return what else differs and both runs know: engine, model, device, versions, machine."""
+    """Return what else differs: engine, its options, model, device, versions, machine.
+
+    What only one run knows is no difference, except for an option that only one was given.
+    """
     old, new = _circumstances(before), _circumstances(after)
-    return {
+    found = {
         name: (old[name], new[name])
         for name in old
         if name in new and old[name] and new[name] and old[name] != new[name]
     }
+    given = _options(before), _options(after)
+    for name in dict.fromkeys([*given[0], *given[1]]):
+        pair = (given[0].get(name, "not given"), given[1].get(name, "not given"))
+        if pair[0] != pair[1]:
+            found[f"option {name}"] = pair
+    return found
+
+
+def _options(run: Run) -> dict[str, str]:
+    """Return the options that the engine was given, as text."""
+    spec = run.header.spec
+    return {} if spec is None else {name: str(v) for name, v in spec.engine_options.items()}
 
 
 def _fixed(run: Run) -> dict[str, str]:

@@ -216,3 +216,8 @@ def test_what_else_differs_is_told(tmp_path: Path) -> None:
     header = replace(run.header, versions=run.header.versions | {"torch": "9"})
     after = Judged(replace(run, trials=trials, header=header), before.conclusion)
     assert compare(before, after).differences == {"device": ("virtual", "other")}
+
+
+def test_an_option_that_only_one_run_was_given_is_a_difference(tmp_path: Path) -> None:
+    plain, slower = measured(tmp_path, 1), measured(tmp_path, 2, engine_options={"base_s": 0.02})
+    assert compare(plain, slower).differences == {"option base_s": ("not given", "0.02")}
