@@ -18,6 +18,7 @@ SCHEMA_VERSION = 1
 SIGNIFICANT_DIGITS = 12
 
 Origin = Literal["search", "plan", "import"]
+Behavior = Literal["smooth", "higher", "lower"]
 
 
 class Verdict(str, Enum):
@@ -284,6 +285,25 @@ class Modes(Result, frozen=True, kw_only=True):
     slow_share: Estimate
 
 
+class MemoryReading(Result, frozen=True, kw_only=True):
+    """One kind of memory in one slow interval.
+
+    Attributes:
+        kind: Name of the reading, as in ``memory_bytes`` of a trial.
+        onset: Onset of that interval.
+        recovery: Its recovery.
+        behavior: ``higher`` or ``lower`` if every reading inside is off the line through those
+            outside by 5 % or more on that side, else ``smooth``.
+        ratio: Reading inside over that line.
+    """
+
+    kind: str
+    behavior: Behavior
+    ratio: Range
+    onset: tuple[int, int] | None = None
+    recovery: tuple[int, int] | None = None
+
+
 class Conclusion(Result, frozen=True, kw_only=True):
     """The verdict on one sweep: the JSON object of design, section 2.
 
@@ -303,6 +323,7 @@ class Conclusion(Result, frozen=True, kw_only=True):
         phases: Where the time goes.
         noise: What disturbs the measurement.
         positions: Slow intervals of context length, found in the steps themselves.
+        memory: How each kind of memory behaves in each slow interval with two edges.
         modes: Both levels of processes, where they have two and each point is a process.
         guarantee: What the search promises; absent for fixed plans and imports.
         apart: Verdicts on other series of the run, such as the other arm; never pooled.
@@ -322,6 +343,7 @@ class Conclusion(Result, frozen=True, kw_only=True):
     phases: Phases | None = None
     noise: Noise | None = None
     positions: tuple[Regime, ...] = ()
+    memory: tuple[MemoryReading, ...] = ()
     modes: Modes | None = None
     guarantee: Guarantee | None = None
     apart: tuple[Conclusion, ...] = ()

@@ -15,6 +15,7 @@ from regimescope.analysis.attribution import attribute, in_spike
 from regimescope.analysis.design import design_reasons
 from regimescope.analysis.local_lottery import lottery_regimes, with_lottery
 from regimescope.analysis.lottery import compare_processes, points_are_processes
+from regimescope.analysis.memory import memory_readings
 from regimescope.analysis.noise import Disturbance, disturbances
 from regimescope.analysis.phases import phases
 from regimescope.analysis.position import periodic_steps, position_levels, slow_positions
@@ -127,6 +128,7 @@ def _conclude_sweep(run: Run, selection: Selection, sweep: Sweep, r_min: float) 
         baseline=shown_baseline(reading),
         counts=_counts(selection),
         phases=phases(trials, by_budget=axis == "budget"),
+        memory=memory_readings(trials, graded, axis),
         noise=found.noise,
         positions=positions,
     )

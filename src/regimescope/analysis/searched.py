@@ -13,6 +13,7 @@ import numpy as np
 from regimescope import axes
 from regimescope.analysis.attribution import attribute, in_spike
 from regimescope.analysis.completeness import planned
+from regimescope.analysis.memory import memory_readings
 from regimescope.analysis.noise import Disturbance, disturbances, occasion_effects
 from regimescope.analysis.phases import phases
 from regimescope.analysis.position import slow_positions
@@ -76,6 +77,7 @@ def conclude_search(run: Run, spec: ScanSpec) -> Conclusion:
         phases=phases(selection.trials, by_budget=run.header.axis == "budget"),
         noise=disturbed.noise,
         positions=positions,
+        memory=memory_readings(selection.trials, regimes, run.header.axis),
         guarantee=guarantee,
     )
 

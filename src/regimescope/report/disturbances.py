@@ -6,6 +6,7 @@ from regimescope.report.wording import span
 from regimescope.results import Conclusion, Estimate, Regime
 from regimescope.units import count, ratio, share
 
+_BEHAVIORS = {"smooth": "on it", "higher": "above it", "lower": "below it"}
 _FOLLOWS = {
     "budget": "the budget or the state it brings about",
     "context_length": "the context length",
@@ -40,6 +41,27 @@ def cause_sentences(conclusion: Conclusion) -> list[str]:
         for regime in conclusion.regimes
         if regime.follows in _FOLLOWS
     ]
+
+
+def memory_sentences(conclusion: Conclusion) -> list[str]:
+    """Return how memory behaves in each slow interval, one sentence each.
+
+    What runs smoothly through an interval cannot explain it; what was not recorded may.
+    """
+    intervals = dict.fromkeys((one.onset, one.recovery) for one in conclusion.memory)
+    sentences = []
+    for onset, recovery in intervals:
+        readings = [m for m in conclusion.memory if (m.onset, m.recovery) == (onset, recovery)]
+        first, last = (onset or (0, 0))[1], (recovery or (0, 0))[0]
+        words = [
+            f"{one.kind.replace('_', ' ')} {_BEHAVIORS[one.behavior]} ({ratio(one.ratio.value)})"
+            for one in readings
+        ]
+        sentences.append(
+            f"memory at {first} to {last} against the line through the values around: "
+            f"{', '.join(words)}; other kinds were not recorded"
+        )
+    return sentences
 
 
 def _of_steps(regime: Regime) -> str:

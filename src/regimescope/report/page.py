@@ -10,7 +10,11 @@ from regimescope.records import Run
 from regimescope.report import charts, measured, tables, wording
 from regimescope.report.compilation import compilation_sentences
 from regimescope.report.display_units import time_unit
-from regimescope.report.disturbances import cause_sentences, noise_sentences
+from regimescope.report.disturbances import (
+    cause_sentences,
+    memory_sentences,
+    noise_sentences,
+)
 from regimescope.report.escaping import plain
 from regimescope.report.promise import promise_sentences
 from regimescope.results import Conclusion, Grade, Verdict
@@ -63,6 +67,7 @@ def page_content(run: Run, conclusion: Conclusion) -> dict[str, Any]:
             *noise_sentences(conclusion),
             *compilation_sentences(run),
             *cause_sentences(conclusion),
+            *memory_sentences(conclusion),
         ],
         "promise": promise_sentences(conclusion),
         "reasons": tables.reason_rows(conclusion),

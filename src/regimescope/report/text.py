@@ -18,7 +18,11 @@ from rich.text import Text
 from regimescope.records import Run
 from regimescope.report import tables, wording
 from regimescope.report.compilation import compilation_sentences
-from regimescope.report.disturbances import cause_sentences, noise_sentences
+from regimescope.report.disturbances import (
+    cause_sentences,
+    memory_sentences,
+    noise_sentences,
+)
 from regimescope.report.escaping import encodable, plain
 from regimescope.report.promise import promise_sentences
 from regimescope.report.terminal_chart import EXPECTED_MARK, MEDIAN_MARK, draw_curve
@@ -187,6 +191,7 @@ def _notes(screen: Screen, run: Run, conclusion: Conclusion) -> list[RenderableT
         *noise_sentences(conclusion),
         *compilation_sentences(run),
         *cause_sentences(conclusion),
+        *memory_sentences(conclusion),
     ]
     if disturbances:
         parts.append(screen.text("what disturbed it, and what it follows:", "bold"))
