@@ -7,6 +7,7 @@ finds the memory, the strides and the quantized blocks that a decoded cache woul
 from __future__ import annotations
 
 import inspect
+from importlib.metadata import version
 from importlib.util import find_spec
 from typing import Any, Literal, NamedTuple, get_args
 
@@ -181,6 +182,29 @@ def check_kind(kind: CacheKind, quantizer: Quantizer, device: str) -> None:
         )
     if kind == "quantized":
         resolve_quantizer(quantizer)
+
+
+def check_loop(model_type: str, kind: CacheKind, *, uses_generate: bool) -> None:
+    """Refuse a static cache that the loop of this package cannot give to a model.
+
+    Before transformers 5 BLOOM builds its position biases as long as a mask that only ``generate``
+    makes as long as a static cache.
+
+    Raises:
+        CapabilityError: Naming the loop that can.
+    """
+    installed = version("transformers")
+    if (
+        int(installed.split(".")[0]) < 5
+        and model_type == "bloom"
+        and kind == "static"
+        and not uses_generate
+    ):
+        raise CapabilityError(
+            f"transformers {installed} gives BLOOM a static cache in its own loop alone.",
+            remedy="Add --engine-option loop=generate, use the cache dynamic, or install "
+            "transformers 5.",
+        )
 
 
 def resolve_quantizer(quantizer: Quantizer) -> str:

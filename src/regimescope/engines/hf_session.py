@@ -9,7 +9,7 @@ from typing import Any, NamedTuple, Protocol
 from regimescope.engines import hf_compile, hf_device, hf_memory
 from regimescope.engines.base import MonotonicClock, Step
 from regimescope.engines.hf_attention import BACKENDS, Attention
-from regimescope.engines.hf_cache import CacheKind, CacheMaker, Need, Quantizer
+from regimescope.engines.hf_cache import CacheKind, CacheMaker, Need, Quantizer, check_loop
 from regimescope.engines.hf_decode import Asked, Decoder, Tokens
 from regimescope.engines.hf_generate import GenerateLoop
 from regimescope.errors import CapabilityError, EngineError
@@ -57,8 +57,14 @@ class HfSession:
     clock = MonotonicClock()
 
     def __init__(self, model: Any, facts: ModelFacts, way: Way | None = None) -> None:
-        """Take over a loaded model."""
+        """Take over a loaded model.
+
+        Raises:
+            CapabilityError: Its family and its kind of cache do not go with the loop.
+        """
         self._facts, self._way = facts, way or Way()
+        kind = str(getattr(model.config, "model_type", ""))
+        check_loop(kind, self._way.cache, uses_generate=self._way.uses_generate)
         if self._way.is_compiled:
             hf_compile.compile_steps(model, facts.device)
         caches = CacheMaker(model, self._way.cache, self._way.quantizer)
