@@ -10,7 +10,16 @@ import importlib
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from regimescope.api import analyze, check, compare, export, load_run, resume, scan
+    from regimescope.api import (
+        analyze,
+        check,
+        compare,
+        export,
+        kv_ablation,
+        load_run,
+        resume,
+        scan,
+    )
     from regimescope.records import Run, Trial
     from regimescope.results import Conclusion, Grade, Regime, Verdict
     from regimescope.spec import ScanSpec
@@ -23,6 +32,7 @@ _HOMES = {
     "check": "regimescope.api",
     "compare": "regimescope.api",
     "export": "regimescope.api",
+    "kv_ablation": "regimescope.api",
     "load_run": "regimescope.api",
     "resume": "regimescope.api",
     "scan": "regimescope.api",
@@ -51,6 +61,7 @@ __all__ = [
     "compare",
     "export",
     "gap_columns",
+    "kv_ablation",
     "load_run",
     "resume",
     "scan",

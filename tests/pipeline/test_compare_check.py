@@ -98,6 +98,23 @@ def test_searches_of_equal_machines_are_equal_and_a_regime_is_caught_over_draws(
         assert check(slow, baseline=base).outcome == "broken"
 
 
+def test_what_the_cache_buys_is_told_where_only_the_cache_differs(tmp_path, run):
+    for name, more in (("on", {"engine_options": BAND}), ("off", {"kv_cache": "off"})):
+        spec = ScanSpec(
+            engine="simulated", model="smooth", budgets=tuple(range(64, 449, 64)), **more
+        )
+        scan(spec, out=tmp_path / name)
+    out = run("compare", "on", "off", "--kv-cache").stdout
+    assert "Its speed-up collapses at budgets 256, where it is slow." in out
+    found = json.loads(run("compare", "on", "off", "--kv-cache", "--json").stdout)
+    assert found["collapsed"] == [256]
+    assert "add --kv-cache" in run("compare", "on", "off", expect=2).told
+    assert (
+        "name the run with"
+        in run("compare", "on", "off", "on", "--kv-cache", expect=2).told.lower()
+    )
+
+
 # --- the action -----------------------------------------------------------------------------------
 
 

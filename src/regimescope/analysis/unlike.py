@@ -21,8 +21,13 @@ FIXED_SERIES = ("arm", "mode")
 _SETTINGS = ("threads", "attention", "cache", "compile", "server")
 
 
-def refuse_unlike(before: Run, after: Run) -> None:
+def refuse_unlike(before: Run, after: Run, *, besides: tuple[str, ...] = ()) -> None:
     """Refuse two runs whose latencies are not those of the same request.
+
+    Args:
+        before: A run.
+        after: Another one.
+        besides: Settings that may differ, because they are what is compared.
 
     Raises:
         InputError: Naming every setting that differs, with both values.
@@ -35,7 +40,7 @@ def refuse_unlike(before: Run, after: Run) -> None:
         unlike += [
             (name, old[name], new[name])
             for name in old
-            if old[name] and new[name] and old[name] != new[name]
+            if name not in besides and old[name] and new[name] and old[name] != new[name]
         ]
     if unlike:
         named = [f"{name.replace('_', ' ')} ({a} against {b})" for name, a, b in unlike]
@@ -43,7 +48,9 @@ def refuse_unlike(before: Run, after: Run) -> None:
             Reason.MIXED_SERIES,
             f"{before.header.run} and {after.header.run} measured different things: "
             f"{listing(named, most=20)}.",
-            remedy="Compare runs of the same axis and the same fixed settings.",
+            remedy="To see what the KV cache buys, add --kv-cache."
+            if [name for name, *_ in unlike] == ["kv_cache"]
+            else "Compare runs of the same axis and the same fixed settings.",
         )
 
 

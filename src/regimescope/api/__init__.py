@@ -2,6 +2,7 @@
 
 from regimescope.api.comparing import check as check
 from regimescope.api.comparing import compare as compare
+from regimescope.api.comparing import kv_ablation as kv_ablation
 from regimescope.api.exporting import export as export
 from regimescope.api.judging import REPORT as REPORT
 from regimescope.api.judging import analyze as analyze

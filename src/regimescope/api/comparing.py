@@ -6,6 +6,8 @@ from pathlib import Path
 
 from regimescope.analysis.compare import Comparison, Judged
 from regimescope.analysis.compare import compare as compare_two
+from regimescope.analysis.kv_ablation import KvAblation
+from regimescope.analysis.kv_ablation import kv_ablation as ablate
 from regimescope.analysis.policy import Policy, PolicyResult, read_policy
 from regimescope.analysis.policy import check as check_policy
 from regimescope.analysis.regimes import conclude
@@ -29,6 +31,19 @@ def compare(
     """
     reference = _judged(before)
     return tuple(compare_two(reference, _judged(source)) for source in (after, *more))
+
+
+def kv_ablation(cached: Run | str | Path, uncached: Run | str | Path) -> KvAblation:
+    """Say what the KV cache buys at each value of the axis.
+
+    Args:
+        cached: A run with the cache, as for ``compare``.
+        uncached: A run of the same plan with ``--kv-cache off``.
+
+    Raises:
+        UserError: A source cannot be read, or they differ in more than the cache.
+    """
+    return ablate(_judged(cached), _judged(uncached))
 
 
 def check(

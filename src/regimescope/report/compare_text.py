@@ -9,11 +9,12 @@ from rich.console import Console
 from rich.text import Text
 
 from regimescope.analysis.compare import Comparison, RegimeChange
+from regimescope.analysis.kv_ablation import KvAblation
 from regimescope.report.escaping import encodable, plain
 from regimescope.report.text import MOST_WIDTH
 from regimescope.report.wording import axis_words, edge_text, regime_kind, span
 from regimescope.results import Estimate, Regime
-from regimescope.units import ratio
+from regimescope.units import listing, ratio
 
 _HEADLINES = {
     "same": "the regimes are the same",
@@ -118,3 +119,31 @@ def _regime_words(regime: Regime) -> str:
     recovery = "no recovery seen" if end is None else f"recovery {edge_text(end)}"
     much = "" if regime.slowdown is None else f"{estimate_words(regime.slowdown)}; "
     return f"{much}{onset}, {recovery}"
+
+
+def print_ablation(console: Console, found: KvAblation) -> None:
+    """Print what the KV cache buys at each value, where that collapses, and what falls."""
+    names = axis_words(found.axis)
+    print_hanging(console, f"{plain(found.cached)} against {plain(found.uncached)}", "dim")
+    values = [one.ratio.value for one in found.speed_ups if one.x not in found.collapsed]
+    if values:
+        print_hanging(
+            console,
+            f"The KV cache makes it {ratio(min(values))} to {ratio(max(values))} as fast at "
+            f"{len(values)} {names.many}.",
+            "bold",
+        )
+    if found.collapsed:
+        text = listing(found.collapsed, most=20)
+        print_hanging(
+            console, f"Its speed-up collapses at {names.many} {text}, where it is slow.", "bold red"
+        )
+    for one in found.speed_ups:
+        mark = "  collapsed" if one.x in found.collapsed else ""
+        print_hanging(console, f"  {one.x:>8}  {estimate_words(one.ratio)}{mark}")
+    for smaller, larger in found.falling:
+        print_hanging(
+            console,
+            f"Without the cache {names.one} {smaller} takes longer than {larger}, beyond the "
+            "interval: no growing work explains that.",
+        )
