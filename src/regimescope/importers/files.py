@@ -18,6 +18,7 @@ from regimescope.importers.foreign import Hints
 from regimescope.importers.generic import Columns, read_table
 from regimescope.importers.merging import merged, refuse_copies
 from regimescope.importers.recognized import FORMATS, read_recognized, recognize
+from regimescope.importers.table_rows import is_parquet
 from regimescope.records import Run
 from regimescope.spec import Axis
 from regimescope.units import listing
@@ -98,7 +99,9 @@ def _refuse_absent(path: Path) -> None:
 
 def _is_of_tool(path: Path) -> bool:
     """Return whether a file is of a known tool."""
-    return not looks_like_case(path) and recognize(read_content(path)) is not None
+    if is_parquet(path) or looks_like_case(path):
+        return False
+    return recognize(read_content(path)) is not None
 
 
 def _read_file(path: Path, asked: Asked) -> Run:

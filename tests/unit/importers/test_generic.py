@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import sys
 from pathlib import Path
 
+import pyarrow
 import pytest
+from pyarrow import parquet
 
 from regimescope import Run, analyze
-from regimescope.errors import InputError, SpecError, UserError
+from regimescope.errors import InputError, MissingDependencyError, SpecError, UserError
 from regimescope.importers.generic import Columns, read_table
 from regimescope.importers.table_rows import parse_where
 from regimescope.reasons import Reason
@@ -221,6 +224,44 @@ def test_a_generation_that_ended_early_is_left_out_where_its_tokens_are_told(
 def test_other_separators_and_json_are_read(tmp_path: Path, content: str) -> None:
     run = read_table(table(tmp_path, content), Columns("budget", "t"))
     assert [(t.cell.budget, t.e2e_s) for t in run.trials] == [(16, 1.0), (32, 2.0)]
+
+
+def parquet_file(folder: Path, columns: dict[str, list[object]]) -> Path:
+    path = folder / "table.parquet"
+    parquet.write_table(pyarrow.table(columns), path)
+    return path
+
+
+def test_parquet_is_read_without_its_lists(tmp_path: Path) -> None:
+    columns: dict[str, list[object]] = {
+        "budget": [16, 32, 64], "t_ms": [1.5, 2.5, 3.5], "gaps": [[1], [2], []],
+    }  # fmt: skip
+    run = read_table(parquet_file(tmp_path, columns), Columns("budget", "t_ms"))
+    assert seconds(run) == pytest.approx([0.0015, 0.0025, 0.0035])
+    columns["t_ms"][1] = None
+    with pytest.raises(InputError, match=r"parquet:2: t_ms: ''"):
+        read_table(parquet_file(tmp_path, columns), Columns("budget", "t_ms"))
+    with pytest.raises(InputError, match="no column 'gaps'"):
+        read_table(parquet_file(tmp_path, columns), Columns("budget", "gaps"))
+
+
+def test_parquet_whose_columns_nobody_names_asks_for_them(tmp_path: Path) -> None:
+    with pytest.raises(UserError, match="Which columns"):
+        analyze(parquet_file(tmp_path, {"budget": [16, 32], "t": [1.0, 2.0]}))
+
+
+def test_damaged_parquet_and_a_missing_library_are_named(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    path = parquet_file(tmp_path, {"budget": [16, 32], "t": [1.0, 2.0]})
+    whole = path.read_bytes()
+    for cut in (4, 20, len(whole) // 2, len(whole) - 4):
+        path.write_bytes(whole[:cut])
+        with pytest.raises(UserError, match="damaged Parquet"):
+            read_table(path, Columns("budget", "t"))
+    monkeypatch.setitem(sys.modules, "pyarrow", None)
+    with pytest.raises(MissingDependencyError, match="needs pyarrow"):
+        read_table(path, Columns("budget", "t"))
 
 
 def test_names_of_nested_objects_are_joined_by_dots(tmp_path: Path) -> None:
