@@ -12,6 +12,8 @@ from tests.importers.tool_files import SAMPLES, lines, reasons, written
 from regimescope import analyze
 from regimescope.api import load
 from regimescope.errors import InputError
+from regimescope.importers.content import read_content
+from regimescope.importers.recognized import recognize
 from regimescope.reasons import Reason
 from regimescope.results import Grade, Verdict
 
@@ -238,3 +240,45 @@ def test_impossible_times_are_rejected_by_place(
     assert len(read.rejected) == 1
     with pytest.raises(InputError):
         analyze(path)
+
+
+# --- sweeps of servers ----------------------------------------------------------------------------
+
+
+def test_a_sweep_of_vllm_reads_its_settings_and_its_runs() -> None:
+    trials = found(SAMPLES / "vllm-sweep.csv").trials
+    assert [(t.cell.budget, t.repeat) for t in trials] == [(128, 0), (128, 1), (256, 0)]
+    assert [t.decode_s for t in trials] == pytest.approx([0.010, 0.0102, 0.0101])
+    assert {(t.cell.prompt_tokens, t.cell.batch, t.decode_steps) for t in trials} == {(32, 1, 1)}
+    assert all(Reason.SUMMARY_STATISTICS_ONLY in reasons(t) for t in trials)
+
+
+def test_a_sweep_of_vllm_may_come_as_json_with_underscores(tmp_path: Path) -> None:
+    rows = [
+        {"run_number": k, "random_output_len": n, "request_throughput": 1.0, "completed": 1,
+         "total_input_tokens": 8, "mean_tpot_ms": 10.0}
+        for n in (64, 128, 256) for k in (0, 1)
+    ]  # fmt: skip
+    conclusion = analyze(written(tmp_path, "summary.json", rows))
+    assert conclusion.axis == "budget"
+    assert conclusion.counts.trials == 6
+
+
+def test_asiai_has_one_context_a_file_and_groups_by_the_prompt(tmp_path: Path) -> None:
+    (trial,) = found(SAMPLES / "asiai.json").trials
+    assert (trial.decode_s, trial.ttft_s, trial.cell.depth) == (12.8, 0.3, 4096)
+    assert trial.series.device == "Apple M4"
+    table = json.loads((SAMPLES / "asiai.json").read_text())
+    paths = []
+    for context in (1024, 2048, 4096):
+        table["benchmark"]["context_size"] = context
+        run = table["benchmark"]["engines"]["ollama"]["raw_runs"][0]
+        table["benchmark"]["engines"]["ollama"]["raw_runs"] = [
+            run | {"prompt_type": "code"}, run | {"prompt_type": "tool_call", "tokens_generated": 9}
+        ]  # fmt: skip
+        paths.append(written(tmp_path, f"{context}.json", table))
+    run = load(*paths)
+    assert (run.header.axis, len(run.trials)) == ("context", 3)
+    assert "prompt_type" in run.events[0].message
+    table["schema_version"] = 1
+    assert recognize(read_content(written(tmp_path, "other.json", table))) is None

@@ -11,6 +11,7 @@ from pathlib import Path
 from regimescope.errors import UserError
 from regimescope.importers import (
     aiperf,
+    asiai,
     ds4_bench,
     guidellm,
     llama_bench,
@@ -47,6 +48,7 @@ FORMATS: tuple[Format, ...] = (
     ollama.API,
     ollama.TABLE,
     paper_harness.FORMAT,
+    asiai.FORMAT,
 )
 
 

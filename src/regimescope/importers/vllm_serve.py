@@ -1,14 +1,14 @@
-"""``vllm bench serve``: requests to a server, or their means. Layer: ``importers``.
+"""``vllm bench serve`` and ``sweep``: requests to a server, or their means. Layer: ``importers``.
 
-Source: formats, section 2.7. Times are those of the client; an "inter-token" time is one of a
-message that may hold several tokens.
+Source: formats, sections 2.7 and 2.8. Times are those of the client; an "inter-token" time is one
+of a message that may hold several tokens.
 """
 
 from __future__ import annotations
 
 import itertools
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from typing import Any
 
 from regimescope.importers.content import Content, Table, above_zero, number, whole
@@ -30,14 +30,15 @@ _LIMITS = (Reason.CLIENT_SIDE_TIMES, Reason.CACHED_PROMPT_UNKNOWN)
 
 def fits(content: Content) -> bool:
     """Return whether a file is of this tool."""
-    return {"request_throughput", "completed"} <= content.first.keys()
+    first = next(iter(_tables(content)), {})
+    return {"request_throughput", "completed"} <= first.keys()
 
 
 def read(content: Content, hints: Hints) -> Found:
     """Return a measurement for each request, or one for the means where there is no detail."""
     found = Found([], [], Counter())
     lengths = hints.of(content.path.name)
-    for k, table in enumerate(content.objects):
+    for k, table in enumerate(_tables(content)):
         if isinstance(table.get("ttfts"), list) and isinstance(table.get("itls"), list):
             _read_requests(found, f"[{k}]", table, lengths)
         else:
@@ -46,6 +47,19 @@ def read(content: Content, hints: Hints) -> Found:
 
 
 FORMAT = Format("vllm bench serve", fits, read)
+
+
+def _tables(content: Content) -> Sequence[Table]:
+    """Return the results of a file; a sweep may come as CSV, its keys with either dash."""
+    if content.objects:
+        return content.objects
+    # The tables of a sweep alone are CSV, so that other tables need not be read.
+    return content.rows() if "run_number" in content.text[:10_000] else []
+
+
+def _key(table: Table, name: str) -> Any:
+    """Return a swept setting, which is written with underscores or with dashes."""
+    return table.get(name, table.get(name.replace("_", "-")))
 
 
 def _series(table: Table) -> Series:
@@ -109,7 +123,7 @@ def _read_means(found: Found, key: str, table: Table, lengths: dict[str, int]) -
         return
     found.trials.append(
         trial(
-            Place(key),
+            Place(key, whole(table.get("run_number")) or 0),
             _series(table),
             cell_of(dict(_mean_lengths(table)), lengths),
             "prefill" if tpot_ms is None else "decode",
@@ -128,5 +142,9 @@ def _mean_lengths(table: Table) -> Iterator[tuple[str, int]]:
     total = whole(table.get("total_input_tokens"))
     if batch is not None:
         yield "batch", batch
+    for name, key in (("budget", "random_output_len"), ("capacity", "max_model_len")):
+        swept = whole(_key(table, key))
+        if swept:
+            yield name, swept
     if total and done and total % done == 0:
         yield "prompt_tokens", total // done
