@@ -87,6 +87,27 @@ def test_it_is_found_out_without_queued_steps_too(kind):
     assert found.queued_s is None
 
 
+class Disturbed(Waiting):
+    """An honest session on a machine that does other work during its first generations."""
+
+    def __init__(self, honest, until):
+        super().__init__(honest)
+        self._generations, self._until = 0, until
+
+    def generate(self, prompt_ids, cell, *, stamped=True):
+        self._generations += 1
+        for number, step in enumerate(super().generate(prompt_ids, cell, stamped=stamped)):
+            if number == 1 and not stamped and self._generations <= self._until:
+                self.clock.sleep(10 * cell.budget * STEP_S)
+            yield step
+
+
+@pytest.mark.parametrize("until", [0, 8, 16])
+def test_other_work_on_the_machine_is_no_engine_that_does_not_wait(until):
+    found = check_synchronization(Disturbed(True, until), unstamped=True)
+    assert found.verdict == "waits"
+
+
 def test_an_engine_that_offers_nothing_leaves_it_open():
     assert check_synchronization(Deaf(False), unstamped=False).verdict == "cannot tell"
 
