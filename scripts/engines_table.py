@@ -315,7 +315,8 @@ def _measure_all(
             found.append((row, measured(row, runs)))
             print(f"{row.key}: measured", flush=True)
         except RegimescopeError as error:
-            first_line = str(error).splitlines()[0]
+            # What a library adds after a colon is for those who run the row, not for the page.
+            first_line = str(error).splitlines()[0].split(": ")[0].rstrip(".") + "."
             found.append((row, f"not here: {first_line}"))
             print(f"{row.key}: {first_line}", flush=True)
     return found
@@ -351,7 +352,13 @@ def _labels(row: Row, run: Run | None) -> tuple[str, ...]:
 
 def _milliseconds(figure: Figure) -> str:
     """Return a figure with its interval in milliseconds."""
-    return f"{1e3 * figure.mean:.3g} ({1e3 * figure.low:.3g} to {1e3 * figure.high:.3g})"
+    mean, low, high = (_digits(1e3 * value) for value in figure)
+    return f"{mean} ({low} to {high})"
+
+
+def _digits(value: float) -> str:
+    """Return a number with three significant digits, whole from a hundred on."""
+    return f"{value:,.0f}" if abs(value) >= 100 else f"{value:.3g}"
 
 
 def _way(
@@ -377,6 +384,8 @@ def _same(stored: ScanSpec, wanted: ScanSpec) -> bool:
         getattr(stored, name) == getattr(wanted, name)
         for name in stored.__struct_fields__
         if name not in ("isolation", "max_tokens", "max_seconds", "high")
+        # A file names its own element type, which the stored spec has in its place.
+        and not (name == "dtype" and wanted.dtype == "file")
     )
 
 
