@@ -4,9 +4,11 @@
 
 Every start is a new server and a new process that holds the same model bare. Within a start the
 ways take turns in random order, one generation each, from the same prompt: bare, and over HTTP
-alone and beside others. The ratio of served to bare is taken round by round, its median is the
-figure of the start, and starts are the replicates of the t interval (of logarithms) that goes into
-docs/benchmarks.md between the markers of this benchmark.
+alone and beside others, which are sent right after it. Before each turn a request of one token
+waits until the server is idle, which still works on what the turn before has left. The ratio of
+served to bare is taken round by round, its median is the figure of the start, and starts are the
+replicates of the t interval (of logarithms) that goes into docs/benchmarks.md between the markers
+of this benchmark.
 """
 
 from __future__ import annotations
@@ -66,6 +68,8 @@ def one_start(model, tokens, seconds, seed):
         failed, rounds = Counter(), []
 
         def run(way, name):
+            idle = prompt(seed, f"{name}.idle", 1, vocabulary)
+            generate(sessions[CONCURRENCY[0]], idle, Cell(budget=1, prompt_tokens=1))
             found = latency(
                 generate(sessions[way], prompt(seed, name, PROMPT_TOKENS, vocabulary), cell)
             )
