@@ -52,7 +52,7 @@ def check_capabilities(spec: ScanSpec, capabilities: Capabilities) -> None:
             "effect cannot be measured.",
             remedy="Leave out --observer.",
         )
-    _check_positions_settings(spec, capabilities)
+    check_reserved(spec, capabilities)
     if spec.isolation == "inline" and not capabilities.virtual_clock:
         raise CapabilityError(
             f"Engine {spec.engine!r} takes real time, so it must be measured in its own process.",
@@ -60,8 +60,12 @@ def check_capabilities(spec: ScanSpec, capabilities: Capabilities) -> None:
         )
 
 
-def _check_positions_settings(spec: ScanSpec, capabilities: Capabilities) -> None:
-    """Refuse to fill or to reserve KV positions where that cannot be done."""
+def check_reserved(spec: ScanSpec, capabilities: Capabilities) -> None:
+    """Refuse to fill or to reserve KV positions where that cannot be done.
+
+    Raises:
+        CapabilityError: Naming the option and the remedy.
+    """
     for axis, option, value, can in (
         ("context", "--depth", spec.depth, capabilities.synthetic_depth),
         ("capacity", "--capacity", spec.capacity, capabilities.capacity),
@@ -162,7 +166,7 @@ def check_positions(spec: ScanSpec, model: ModelFacts) -> None:
     Raises:
         CapabilityError: Naming the limit and the largest value that fits.
     """
-    _check_cache(spec, model)
+    check_cache(spec, model)
     if spec.axis == "capacity":
         _check_capacities(spec, _kept(model))
     room = most(spec, model)
@@ -201,10 +205,13 @@ def _less(spec: ScanSpec) -> str:
     return f"{less} or a larger --capacity" if spec.capacity is not None else less
 
 
-def _check_cache(spec: ScanSpec, model: ModelFacts) -> None:
+def check_cache(spec: ScanSpec, model: ModelFacts) -> None:
     """Refuse settings that the kind of cache which the engine was told to use rules out.
 
     Engines that can choose name it as ``cache`` among the settings of the model.
+
+    Raises:
+        CapabilityError: Naming the kind and the remedy.
     """
     kind = model.settings.get("cache") if model.settings else None
     if kind is None:

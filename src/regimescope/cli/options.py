@@ -25,6 +25,10 @@ OutputFolder = Annotated[
 RunFolderArgument = Annotated[Path, typer.Argument(metavar="RUN", help="A run folder.")]
 AsJson = Annotated[bool, typer.Option("--json", help="Print one JSON object on stdout.")]
 Quiet = Annotated[bool, typer.Option("--quiet", help="No progress; warnings only.")]
+Capacity = Annotated[
+    int | None,
+    typer.Option(help="KV positions allocated; left out, the engine decides."),
+]
 Positions = Annotated[
     int | None,
     typer.Option(help="Longest context of random weights; left out, the published one."),

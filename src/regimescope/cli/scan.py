@@ -9,6 +9,7 @@ import typer
 
 from regimescope.cli.options import (
     AsJson,
+    Capacity,
     Device,
     ElementType,
     EngineName,
@@ -71,9 +72,7 @@ def scan(
     depth: Annotated[
         int | None, typer.Option(help="KV positions in place before the prompt, not decoded.")
     ] = None,
-    capacity: Annotated[
-        int | None, typer.Option(help="KV positions allocated; left out, the engine decides.")
-    ] = None,
+    capacity: Capacity = None,
     positions: Positions = None,
     kv_cache: Annotated[str, typer.Option(help="on or off.")] = "on",
     batch: Annotated[int, typer.Option(help="Sequences decoded together.")] = 1,

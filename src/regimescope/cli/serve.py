@@ -7,6 +7,7 @@ from typing import Annotated
 import typer
 
 from regimescope.cli.options import (
+    Capacity,
     Device,
     ElementType,
     EngineName,
@@ -33,6 +34,7 @@ def serve(
     ] = None,
     max_waiting: Annotated[int, typer.Option(help="Requests in hand; one more gets 429.")] = 64,
     seed: Annotated[int, typer.Option(help="Seed of random weights.")] = 0,
+    capacity: Capacity = None,
     positions: Positions = None,
     engine_option: EngineOptions = None,
     trust_remote_code: TrustRemoteCode = False,

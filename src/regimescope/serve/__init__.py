@@ -30,7 +30,8 @@ def run_server(
     """Serve the model of a spec until the process is interrupted.
 
     Args:
-        given: Engine, model, device, element type, seed and engine options; the rest is unused.
+        given: Engine, model, device, element type, seed, capacity and engine options; the rest is
+            unused.
         host: Address to listen at.
         port: Port, 1024 to 65535.
         token_env: Environment variable that holds the bearer token; ``None`` asks for none.
@@ -47,6 +48,8 @@ def run_server(
             f"Serving needs {listing(absent)}, which is not installed.",
             remedy="Install it: pip install 'regimescope[serve]'",
         )
+    from regimescope.engines.registry import get_engine
+    from regimescope.feasible import check_cache, check_reserved
     from regimescope.serve.application import ServeOptions, check_options, serve
 
     token = None if token_env is None else _token(token_env)
@@ -64,8 +67,11 @@ def run_server(
         port=port,
         token=token,
         max_waiting=max_waiting,
+        capacity=given.capacity,
     )
+    check_reserved(given, get_engine(given.engine).capabilities())
     facts = check_options(options)
+    check_cache(given, facts)
     if host != "127.0.0.1" and token is None:
         say("Warning: anyone who reaches this address can use the model; --token-env asks for one.")
     shown = f"[{host}]" if ":" in host else "127.0.0.1"

@@ -16,6 +16,7 @@ from fastapi import Request
 from fastapi.exceptions import RequestValidationError
 from fastapi.responses import JSONResponse
 from litserve import LitServer
+from msgspec.structs import replace
 from starlette.exceptions import HTTPException
 
 from regimescope.engines.base import EngineRequest
@@ -48,6 +49,7 @@ class ServeOptions(msgspec.Struct, frozen=True, kw_only=True):
         token: Bearer token that requests must bear; ``None`` asks for none.
         max_waiting: Requests in hand at once, waiting ones included; one more is answered by 429.
         max_body_bytes: Longest body of a request.
+        capacity: KV positions allocated for each request; ``None`` leaves that to the engine.
     """
 
     engine: str
@@ -57,6 +59,7 @@ class ServeOptions(msgspec.Struct, frozen=True, kw_only=True):
     token: str | None = None
     max_waiting: int = MAX_WAITING
     max_body_bytes: int = MAX_BODY_BYTES
+    capacity: int | None = None
 
 
 def serve(options: ServeOptions, facts: ModelFacts) -> None:
@@ -100,8 +103,8 @@ def make_server(options: ServeOptions, facts: ModelFacts) -> Any:
     # Shared without a lock: one process writes a flag, the other reads it, and a byte is whole.
     gone = multiprocessing.get_context("spawn").RawArray("b", options.max_waiting)
     name = options.request.model
-    spec = Completions(name, gone, facts)
-    model = ModelServer(options.engine, options.request, gone, spec)
+    spec = Completions(name, gone, _as_served(facts, options.capacity))
+    model = ModelServer(options.engine, options.request, gone, spec, options.capacity)
     # One worker: a latency instrument measures one request at a time. Where it computes is the
     # engine's choice, so LitServe is told of no accelerator.
     server = LitServer(
@@ -117,6 +120,12 @@ def make_server(options: ServeOptions, facts: ModelFacts) -> Any:
     server.app.add_exception_handler(RequestValidationError, _invalid)
     server.app.add_exception_handler(HTTPException, _refused)
     return server
+
+
+def _as_served(facts: ModelFacts, capacity: int | None) -> ModelFacts:
+    """Return the facts of a model with the positions that a capacity leaves of its own."""
+    limits = [n for n in (facts.positions, capacity) if n is not None]
+    return replace(facts, positions=min(limits, default=None))
 
 
 def check_options(options: ServeOptions) -> ModelFacts:

@@ -37,7 +37,14 @@ class Job(TypedDict):
 class ModelServer(LitAPI):  # type: ignore[misc]
     """Decodes what is asked, greedily and past any end-of-sequence token."""
 
-    def __init__(self, engine: str, request: EngineRequest, gone: Any, spec: Any) -> None:
+    def __init__(
+        self,
+        engine: str,
+        request: EngineRequest,
+        gone: Any,
+        spec: Any,
+        capacity: int | None = None,
+    ) -> None:
         """Keep what ``setup`` needs in the worker.
 
         Args:
@@ -45,9 +52,11 @@ class ModelServer(LitAPI):  # type: ignore[misc]
             request: What it is asked to load.
             gone: Shared flags, one per slot: the client has gone and its request ends early.
             spec: The endpoints.
+            capacity: KV positions allocated for each request; ``None`` leaves that to the engine.
         """
         super().__init__(stream=True, spec=spec)
         self._engine, self._request, self._gone = engine, request, gone
+        self._capacity = capacity
         self._session: Session | None = None
         self._codec: Codec | None = None
 
@@ -73,7 +82,13 @@ class ModelServer(LitAPI):  # type: ignore[misc]
         if session is None or codec is None:
             raise HTTPException(503, "The model is not loaded.")
         ids = _token_ids(codec, job["prompt"])
-        cell = Cell(budget=job["budget"], prompt_tokens=len(ids), kv_cache="on", batch=1)
+        cell = Cell(
+            budget=job["budget"],
+            prompt_tokens=len(ids),
+            kv_cache="on",
+            batch=1,
+            capacity=self._capacity,
+        )
         try:
             yield from self._decode(session, codec, ids, cell, job["slot"])
         except (CapabilityError, UserError) as error:
