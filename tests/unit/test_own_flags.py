@@ -15,6 +15,12 @@ def test_flags_left_out_leave_no_option():
     assert make_spec({"positions": None, "trust_remote_code": False}).engine_options == {}
 
 
+def test_concurrency_is_an_option_of_an_engine_that_asks_a_server():
+    assert make_spec({"concurrency": 4}).engine_options == {"concurrency": 4}
+    with pytest.raises(SpecError, match="--concurrency is given a second time"):
+        make_spec({"concurrency": 4, "engine_option": ["concurrency=2"]})
+
+
 def test_positions_are_not_given_twice():
     with pytest.raises(SpecError, match="--positions is given a second time"):
         make_spec({"positions": 4096, "engine_option": ["positions=4096"]})

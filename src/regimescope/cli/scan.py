@@ -76,6 +76,10 @@ def scan(
     positions: Positions = None,
     kv_cache: Annotated[str, typer.Option(help="on or off.")] = "on",
     batch: Annotated[int, typer.Option(help="Sequences decoded together.")] = 1,
+    concurrency: Annotated[
+        int | None,
+        typer.Option(help="Requests at once to a server, the measured one included."),
+    ] = None,
     arms: Annotated[
         str, typer.Option(help="warm: a process per block; fresh: a process per trial; or both.")
     ] = "warm",

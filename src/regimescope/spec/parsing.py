@@ -107,7 +107,7 @@ def _own_flags(options: Mapping[str, Any], given: Mapping[str, Any]) -> dict[str
     Raises:
         SpecError: One is set both ways, or code of others would be run without the flag for it.
     """
-    flags = {"positions": options.get("positions")}
+    flags = {name: options.get(name) for name in ("positions", "concurrency")}
     if options.get("trust_remote_code"):
         flags["trust_remote_code"] = True
     table = {name: value for name, value in flags.items() if value is not None}
